@@ -1,0 +1,1 @@
+"""Starting a benchmark, watching it, and ending every process of it."""

@@ -1,0 +1,1 @@
+"""Text for people and machines, made from results: nothing here measures or judges."""

@@ -1,0 +1,1 @@
+"""The CPU rig: the real SGLang on a CPU, its model, tokenizer and data set."""

@@ -1,0 +1,1 @@
+"""Everything that knows an SGLang spelling: command line, probe, log, result."""
