@@ -5,7 +5,6 @@ Each message is one sentence that names the thing, the value, and what to do abo
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -26,6 +25,8 @@ class EnvironmentBroken(R1PerfError):
 
 def did_you_mean(value: str, known: Iterable[str]) -> str:
     """``"did you mean 'pp2'? (known: pp2, tp8)"``: the nearest of ``known``, then all of them."""
+    import difflib  # a mistake may take its time, a plain pytest may not
+
     names = sorted(known)
     near = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""

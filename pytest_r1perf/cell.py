@@ -1,0 +1,114 @@
+"""The cell: one (platform, topology, recipe, workload, mode) to measure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pytest_r1perf.catalog import Catalog
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.marker import PerfSpec
+from pytest_r1perf.platform import Platform
+from pytest_r1perf.recipe import DEFAULT_RECIPE, FlagValue, Recipe
+from pytest_r1perf.topology import Topology
+from pytest_r1perf.workload import Workload
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is measured, all defaults filled in.
+
+    ``flags`` are the logical server flags in force: platform, then the recipe's protocol, then its tuning,
+    then the marker's own, then the topology's layout. ``extra_flags`` and ``extra_env`` are the marker's own
+    part again: they are in the cell's name.
+    """
+
+    platform: Platform
+    topology: Topology
+    recipe: Recipe
+    workload: Workload
+    num_prompts: int
+    mode: str
+    flags: Mapping[str, FlagValue]
+    env: Mapping[str, str]
+    extra_flags: Mapping[str, FlagValue]
+    extra_env: Mapping[str, str]
+    timeout_s: float
+
+    @property
+    def key(self) -> str:
+        """The name in a baseline file and in reports, e.g. ``cpu/default/sharegpt/n50/offline``.
+
+        The topology is left out: it is the file's name.
+        """
+        parts = [self.platform.name, self.recipe.name, self.workload.name, f"n{self.num_prompts}", self.mode]
+        parts += [f"{name}={value}" for name, value in sorted(self.extra_flags.items())]
+        parts += [f"{name}={value}" for name, value in sorted(self.extra_env.items())]
+        return "/".join(parts)
+
+    @property
+    def label(self) -> str:
+        """Short, for a table: topology, recipe, N and what the marker changed."""
+        extra = [f"{name}={value}" for name, value in {**self.extra_flags, **self.extra_env}.items()]
+        return " ".join([self.topology.name, self.recipe.name, f"n={self.num_prompts}", *extra])
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies everything that is asked for: equal fingerprints are the same measurement."""
+        asked = [
+            self.platform.name,
+            self.topology.name,
+            self.recipe.name,
+            self.workload.name,
+            self.num_prompts,
+            self.mode,
+            sorted((name, str(value)) for name, value in self.flags.items()),
+            sorted(self.env.items()),
+        ]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def cell_of(spec: PerfSpec, platform: Platform, catalog: Catalog) -> Cell:
+    """The cell that a marker means on a platform."""
+    if spec.n is None:
+        raise R1PerfError("perf() needs n, the number of prompts, e.g. perf(topology='tp8', n=5000)")
+    topology = catalog.topology(spec.topology)
+    recipe_name = spec.recipe or platform.default_recipes.get(topology.name)
+    recipe = catalog.recipe(recipe_name) if recipe_name else DEFAULT_RECIPE
+    extra_flags, extra_env = dict(spec.flags), dict(spec.env)
+    flags = {**platform.flags, **recipe.protocol, **recipe.flags, **extra_flags}
+    return Cell(
+        platform=platform,
+        topology=topology,
+        recipe=recipe,
+        workload=catalog.workload(spec.workload),
+        num_prompts=spec.n,
+        mode=spec.mode,
+        flags=MappingProxyType({**flags, **topology.flags()}),
+        env=MappingProxyType({**platform.env, **recipe.env, **extra_env}),
+        extra_flags=MappingProxyType(extra_flags),
+        extra_env=MappingProxyType(extra_env),
+        timeout_s=spec.timeout_s or platform.timeout_s,
+    )
+
+
+def reference_of(cell: Cell, catalog: Catalog) -> Cell:
+    """What an anti-pattern is measured against: the reference recipe of the same topology and N."""
+    topology = cell.topology.reference or cell.topology.name
+    spec = PerfSpec(
+        topology=topology,
+        n=cell.num_prompts,
+        workload=cell.workload.name,
+        mode=cell.mode,
+        timeout_s=cell.timeout_s,
+    )
+    reference = cell_of(spec, cell.platform, catalog)
+    if reference.fingerprint == cell.fingerprint:
+        raise R1PerfError(
+            f"{cell.label} matches an anti-pattern, yet it is itself the reference recipe of {topology!r}; "
+            f"give the platform another default recipe"
+        )
+    return reference

@@ -1,0 +1,177 @@
+"""Platforms: a machine or cluster, what it holds, and how noisy it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_r1perf.datafile import Section
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.metrics import METRICS
+from pytest_r1perf.recipe import FlagValue, load_env, load_flags
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How much a platform's numbers move when nothing changes, as coefficients of variation.
+
+    ``run_cv``: between processes of one session, from ``runs`` of them; ``session_cv``: between sessions
+    (days, or hours apart), from ``sessions`` of them; it enters every comparison of two sessions.
+    """
+
+    run_cv: float
+    runs: int
+    session_cv: float
+    sessions: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRate:
+    """The night's false-alarm rate and how many cells share it (design: error control)."""
+
+    per_night: float
+    suite_size: int
+    source: str
+
+    @property
+    def per_cell(self) -> float:
+        """One-sided error rate of one cell; independent of what is selected tonight."""
+        return self.per_night / self.suite_size
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A named machine. Numbers carry their source in the YAML.
+
+    ``accelerator`` is the exact GPU name, or ``cpu``; ``gpus_per_node`` is ``None`` on a CPU, where the
+    usable cores count instead. ``model_path``, ``sglang`` and the data sets' paths may hold ``$VARIABLES``
+    and ``{r1perf_home}``. ``timeout_s`` ends a process that takes longer (seconds, start-up included).
+    """
+
+    name: str
+    accelerator: str
+    gpus_per_node: int | None
+    nodes: int
+    model_path: str
+    datasets: Mapping[str, str]
+    flags: Mapping[str, FlagValue]
+    env: Mapping[str, str]
+    tolerance: float
+    rounds: tuple[int, int]
+    noise: Noise | None
+    error_rate: ErrorRate
+    min_conclusive_n: int
+    timeout_s: float
+    ceilings: Mapping[str, float]
+    default_recipes: Mapping[str, str]
+    sglang: str | None
+    share_host: bool
+    source: str
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether this platform runs without a GPU."""
+        return self.accelerator == "cpu"
+
+
+def load_platform(name: str, data: Section) -> Platform:
+    """One entry of ``platforms:``."""
+    accelerator = data.text("accelerator")
+    ceilings: dict[str, float] = {}
+    for metric, entry in data.section("ceilings").sections():
+        if metric not in METRICS:
+            entry.fail(f"metric {metric!r} is not known")
+        ceilings[metric] = _sourced(entry)
+    platform = Platform(
+        name=name,
+        accelerator=accelerator,
+        gpus_per_node=None if accelerator == "cpu" else data.integer("gpus_per_node"),
+        nodes=data.integer("nodes", 1),
+        model_path=data.text("model_path"),
+        datasets={key: data.section("datasets").text(key) for key in data.section("datasets")},
+        flags=load_flags(data.section("flags")),
+        env=load_env(data.section("env")),
+        tolerance=_sourced(_needed(data, "tolerance"), below=1.0),
+        rounds=_rounds(_needed(data, "rounds")),
+        noise=_noise(data.section("noise")) if "noise" in data else None,
+        error_rate=_error_rate(_needed(data, "error_rate")),
+        min_conclusive_n=int(_sourced(_needed(data, "min_conclusive_n"))),
+        timeout_s=_sourced(_needed(data, "timeout_s")),
+        ceilings=ceilings,
+        default_recipes={key: data.section("default_recipes").text(key) for key in data.section("default_recipes")},
+        sglang=data.optional_text("sglang"),
+        share_host=data.flag("share_host"),
+        source=data.text("source"),
+    )
+    data.done()
+    return platform
+
+
+_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+
+
+def expand(text: str, *, what: str, home: Path) -> str:
+    """``text`` with ``~``, ``{r1perf_home}`` and ``$VARIABLES`` filled in.
+
+    An unset variable raises :class:`R1PerfError` that names it and ``what`` wanted it.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(2)
+        try:
+            return os.environ[name]
+        except KeyError:
+            raise R1PerfError(
+                f"{what} is {text!r}, but the environment variable {name} is not set: export it, "
+                f"or give the path in the platform's entry of your r1perf.yaml"
+            ) from None
+
+    filled = _VARIABLE.sub(value, text.replace("{r1perf_home}", str(home)))
+    return str(Path(filled).expanduser())
+
+
+def _needed(data: Section, key: str) -> Section:
+    data.need(key)
+    return data.section(key)
+
+
+def _sourced(data: Section, *, below: float = float("inf")) -> float:
+    value = data.number("value", below=below)
+    data.text("source")
+    data.done()
+    return value
+
+
+def _rounds(data: Section) -> tuple[int, int]:
+    low, high = data.integer("min"), data.integer("max")
+    data.text("source")
+    data.done()
+    if high < low:
+        data.fail(f"max {high} is below min {low}", "max")
+    return low, high
+
+
+def _noise(data: Section) -> Noise:
+    noise = Noise(
+        run_cv=data.number("run_cv", below=1.0),
+        runs=data.integer("runs", minimum=2),
+        session_cv=data.number("session_cv", below=1.0),
+        sessions=data.integer("sessions", minimum=2),
+        source=data.text("source"),
+    )
+    data.done()
+    return noise
+
+
+def _error_rate(data: Section) -> ErrorRate:
+    rate = ErrorRate(
+        per_night=data.number("per_night", below=0.5),
+        suite_size=data.integer("suite_size"),
+        source=data.text("source"),
+    )
+    data.done()
+    return rate

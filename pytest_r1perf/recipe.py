@@ -1,0 +1,116 @@
+"""Recipes: a named set of server flags and environment variables, with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pytest_r1perf.datafile import Section
+from pytest_r1perf.metrics import METRICS
+from pytest_r1perf.topology import LAYOUT_FLAGS
+
+FlagValue: TypeAlias = str | int | float | bool
+"""A logical flag's value: ``True`` is a bare switch, ``False`` leaves the switch out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A figure that a seed document reports for a recipe.
+
+    ``assumed`` says what the document leaves open (the metric, for all of them).
+    """
+
+    metric: str
+    value: float
+    n: int
+    assumed: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Tuning flags and protocol of a run, kept apart.
+
+    ``flags`` and ``env`` are the tuning, exactly as published. ``protocol`` holds what makes runs comparable
+    (dummy weights, dtype): from the documents' prose, not from their command lines. Rendezvous (node rank,
+    head address) belongs to the launch and stands in neither.
+    """
+
+    name: str
+    topology: str | None
+    flags: Mapping[str, FlagValue]
+    env: Mapping[str, str]
+    protocol: Mapping[str, FlagValue]
+    published: Published | None
+    source: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+DEFAULT_RECIPE = Recipe("default", None, {}, {}, {}, None, "the platform's own flags and nothing more")
+
+
+def load_recipe(name: str, data: Section) -> Recipe:
+    """One entry of ``recipes:``."""
+    protocol: dict[str, FlagValue] = {}
+    sources: dict[str, str] = {}
+    for key, entry in data.section("protocol").sections():
+        protocol[key] = flag_value(entry, "value")
+        sources[key] = entry.text("source")
+        entry.done()
+    recipe = Recipe(
+        name=name,
+        topology=data.optional_text("topology"),
+        flags=load_flags(data.section("flags")),
+        env=load_env(data.section("env")),
+        protocol=protocol,
+        published=_published(data.section("published")) if "published" in data else None,
+        source=data.text("source"),
+        sources=sources,
+    )
+    data.done()
+    return recipe
+
+
+def load_flags(data: Section) -> dict[str, FlagValue]:
+    """A mapping of logical flags; layout flags are refused (they are the topology's)."""
+    flags: dict[str, FlagValue] = {}
+    for key in data:
+        if key in LAYOUT_FLAGS:
+            data.fail("belongs to the topology, not to flags", key)
+        flags[key] = flag_value(data, key)
+    return flags
+
+
+def load_env(data: Section) -> dict[str, str]:
+    """A mapping of environment variables; YAML numbers become their text."""
+    env: dict[str, str] = {}
+    for key in data:
+        value = data.get(key)
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            data.fail(f"must be a text or a number, got {value!r}", key)
+        env[key] = str(value)
+    return env
+
+
+def flag_value(data: Section, key: str) -> FlagValue:
+    """One scalar of YAML that can stand behind a flag."""
+    value = data.need(key)
+    if not isinstance(value, (str, int, float, bool)):
+        data.fail(f"must be a text, a number, true or false, got {value!r}", key)
+    return value
+
+
+def _published(data: Section) -> Published:
+    metric = data.text("metric")
+    if metric not in METRICS:
+        data.fail(f"metric {metric!r} is not known", "metric")
+    published = Published(
+        metric=metric,
+        value=data.number("value"),
+        n=data.integer("n"),
+        assumed=data.text("assumed", ""),
+        source=data.text("source"),
+    )
+    data.done()
+    return published
