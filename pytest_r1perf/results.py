@@ -1,0 +1,68 @@
+"""A cell's result as plain data: what travels from an xdist worker to the table, the record and a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pytest_r1perf.statistics import Interval
+from pytest_r1perf.verdict import Judgement, Verdict
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """One measured (or skipped) cell of one test; JSON-able by :meth:`as_dict`.
+
+    ``notes`` are sentences for the report: advisories, floors not applied, what differs from the baseline.
+    ``entry`` is what a baseline would store, ``None`` when there is nothing to store.
+    """
+
+    nodeid: str
+    topology: str
+    key: str
+    label: str
+    platform: str
+    hardware: str
+    verdict: Verdict
+    message: str = ""
+    cause: str = ""
+    judgements: tuple[Judgement, ...] = ()
+    medians: Mapping[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    resumed: int = 0
+    log: str = ""
+    reproduce: str = ""
+    notes: tuple[str, ...] = ()
+    quarantined: bool = False
+    failed: bool = False
+    error_rate: float = 0.0
+    entry: Mapping[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, texts and numbers only."""
+        data = asdict(self)
+        data["verdict"] = self.verdict.value
+        for judgement in data["judgements"]:
+            judgement["verdict"] = judgement["verdict"].value
+        data["judgements"] = list(data["judgements"])
+        data["notes"] = list(self.notes)
+        return data
+
+
+def result_from(data: Mapping[str, Any]) -> CellResult:
+    """The inverse of :meth:`CellResult.as_dict`."""
+    plain = dict(data)
+    plain["verdict"] = Verdict(plain["verdict"])
+    plain["judgements"] = tuple(_judgement(item) for item in plain["judgements"])
+    plain["notes"] = tuple(plain["notes"])
+    return CellResult(**plain)
+
+
+def _judgement(data: Mapping[str, Any]) -> Judgement:
+    plain = dict(data)
+    plain["verdict"] = Verdict(plain["verdict"])
+    for key in ("ratio", "mean"):
+        if plain[key] is not None:
+            plain[key] = Interval(**plain[key])
+    return Judgement(**plain)
