@@ -1,0 +1,64 @@
+# Two commands do all the set-up: `make perf` (the main job) and `make test`. Both print what they do and can be
+# started again at any time: what is there already is not made twice.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PLATFORM ?= cpu
+TOPOLOGY ?= tp1
+# Extra arguments for pip when the rig is installed, e.g. PIP_ARGS="--extra-index-url URL" for CPU wheels of torch.
+PIP_ARGS ?=
+
+.PHONY: help perf test check rig lint types format wheel clean
+
+help:
+	@echo "make perf    the main job: environment, real SGLang on the CPU, a baseline if there is none, verdicts"
+	@echo "make test    all tests, those on the real CPU engine included"
+	@echo "make check   ruff, mypy --strict"
+	@echo "make format  ruff format and its fixes"
+	@echo "make wheel   sdist and wheel into dist/"
+	@echo "make clean   remove build products and the environment (not the rig, not baselines, not results)"
+
+$(STAMP): pyproject.toml
+	@echo "== virtual environment in $(VENV), with the plugin and the development tools"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+rig: $(STAMP)
+	@echo "== the CPU rig: the real SGLang, a tiny model, a data set"
+	$(BIN)/r1perf rig install $(foreach arg,$(PIP_ARGS),--pip-arg $(arg))
+	$(BIN)/r1perf model make
+	$(BIN)/r1perf dataset make
+
+perf: rig
+	@echo "== a baseline of this machine, if there is none yet"
+	@baseline=$$($(BIN)/r1perf baseline path --platform $(PLATFORM) --topology $(TOPOLOGY)) && \
+	if test -f "$$baseline"; then echo "there is one: $$baseline"; \
+	else $(BIN)/pytest "perf_tests/test_cpu.py::test_tp1" --perf-platform $(PLATFORM) --perf-update-new; fi
+	@echo "== the main job"
+	$(BIN)/pytest -m perf --topology $(TOPOLOGY) --perf-platform $(PLATFORM)
+
+test: rig
+	@echo "== all tests"
+	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests
+
+check: lint types
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(STAMP)
+	$(BIN)/python -m build
+
+clean:
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,5 @@
+"""pytest configuration of this repository; the plugin itself is installed, not loaded from here."""
+
+from __future__ import annotations
+
+collect_ignore = ["build", "dist", "benchmarks"]

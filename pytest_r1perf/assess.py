@@ -1,0 +1,374 @@
+"""From a measurement to a cell's result: the baseline, the floor, the anti-pattern rules, the notes beside them."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_r1perf import baseline as baselines
+from pytest_r1perf.antipatterns import Rule, RuleKind, matching
+from pytest_r1perf.baseline import Baseline
+from pytest_r1perf.cell import Cell, reference_of
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.fit import idle
+from pytest_r1perf.marker import PerfSpec
+from pytest_r1perf.measure import RoundPlan
+from pytest_r1perf.measurement import Measurement, Problem
+from pytest_r1perf.options import Update
+from pytest_r1perf.platform import Platform
+from pytest_r1perf.results import CellResult
+from pytest_r1perf.runner import Runner
+from pytest_r1perf.verdict import (
+    Judgement,
+    Reference,
+    Terms,
+    Verdict,
+    differences,
+    judge,
+    judge_antipattern,
+    terms_for,
+    worst,
+)
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """A test's measurement with its result; ``rules`` are the anti-patterns that the cell is an instance of."""
+
+    measurement: Measurement
+    result: CellResult
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def expected_to_lose(self) -> Rule | None:
+        """The rule that makes the test xfail, if any."""
+        return next((rule for rule in self.rules if rule.kind in (RuleKind.SLOWER, RuleKind.OOM)), None)
+
+
+@dataclass(frozen=True)
+class Assessor:
+    """Measures and judges the cells of tests."""
+
+    runner: Runner
+    git_commit: str
+
+    def assess(self, spec: PerfSpec, nodeid: str, floor_platform: str | None) -> Assessment:
+        """Measure and judge the cell of a marker.
+
+        ``floor_platform``: where the suite's file says that its floors hold; ``None`` is everywhere.
+        Raises :class:`CannotRun`; every other mistake is a CONFIG result.
+        """
+        cell = self.runner.cell_of(spec)
+        plan = self.runner.plan(spec, cell.platform)
+        floor, notes = _floor(spec, cell, floor_platform)
+        try:
+            stored = self._stored(cell)
+            version = self.runner.environment(cell.platform).version
+            rules = matching(self.runner.catalog.rules.values(), cell, version)
+            _refuse_rejected(rules, version)
+        except R1PerfError as error:
+            broken = Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
+            return Assessment(broken, self._result(broken, spec, nodeid, notes=notes))
+        notes += [_advice(rule) for rule in rules if rule.kind is RuleKind.ADVISORY]
+        by_kind = {rule.kind: rule for rule in reversed(rules)}
+        if RuleKind.OOM in by_kind:
+            measurement, result = self._assess_oom(cell, spec, nodeid, by_kind[RuleKind.OOM], notes)
+        elif RuleKind.SLOWER in by_kind:
+            measurement, result = self._assess_slower(cell, spec, nodeid, plan, by_kind[RuleKind.SLOWER], notes)
+        else:
+            measurement, result = self._assess_plain(cell, spec, nodeid, plan, stored, floor, notes)
+        return Assessment(measurement, result, rules)
+
+    def measured(self, spec: PerfSpec, nodeid: str) -> Assessment:
+        """Measure a cell for ``perf_lab``: no baseline, no floor, no verdict of its own."""
+        cell = self.runner.cell_of(spec)
+        plan = self.runner.plan(spec, cell.platform)
+        measurement = self.runner.measure(cell, nodeid, plan, lambda now: True)
+        result = self._result(measurement, spec, nodeid)
+        if measurement.problem is None and measurement.samples:
+            result = replace(result, verdict=Verdict.MEASURED, cause="")
+        return Assessment(measurement, result)
+
+    def _assess_plain(
+        self,
+        cell: Cell,
+        spec: PerfSpec,
+        nodeid: str,
+        plan: RoundPlan,
+        stored: Baseline | None,
+        floor: float | None,
+        notes: list[str],
+    ) -> tuple[Measurement, CellResult]:
+        terms = self._terms(spec, cell.platform, plan, stored=stored, floor=floor)
+
+        def judged(now: Measurement) -> tuple[Judgement, ...]:
+            return _judge_all(now, spec, stored, terms)
+
+        storing = self._stores(stored)
+        measurement = self.runner.measure(
+            cell,
+            nodeid,
+            plan,
+            lambda now: not storing and worst(judged(now)).verdict is not Verdict.UNDECIDED,
+        )
+        if measurement.problem is not None or not measurement.samples:
+            return measurement, self._result(measurement, spec, nodeid, notes=notes)
+        judgements = judged(measurement)
+        barriers = self._barriers(cell, stored, measurement)
+        notes = [*notes, *barriers, *_changes(stored, measurement)]
+        result = self._result(measurement, spec, nodeid, judgements, notes=notes)
+        result = replace(result, entry=self._entry(measurement))
+        if storing and not _below_floor(judgements):
+            result = replace(result, verdict=Verdict.STORED, cause=_stored_cause(judgements[0], self._path(cell)))
+        elif barriers and result.verdict is not Verdict.REGRESSED:
+            result = replace(result, verdict=Verdict.INCOMPARABLE, cause="; ".join(barriers))
+        return measurement, result
+
+    def _assess_slower(
+        self, cell: Cell, spec: PerfSpec, nodeid: str, plan: RoundPlan, rule: Rule, notes: list[str]
+    ) -> tuple[Measurement, CellResult]:
+        """An anti-pattern against the reference recipe, both of this session."""
+        reference_cell = reference_of(cell, self.runner.catalog)
+        reference_plan = self.runner.plan(PerfSpec(cell.topology.name), cell.platform)
+        reference = self.runner.measure(reference_cell, nodeid, reference_plan, lambda now: False)
+        if reference.problem is not None or not reference.samples:
+            result = self._result(reference, spec, nodeid, notes=notes)
+            return reference, replace(result, cause=f"the reference {reference_cell.label}: {result.cause}")
+        terms = self._terms(spec, cell.platform, plan)
+
+        def judged(now: Measurement) -> tuple[Judgement, ...]:
+            return tuple(
+                judge_antipattern(
+                    metric, now.values(metric), Reference(reference.values(metric), same_session=True), terms
+                )
+                for metric in spec.metrics[:1]
+            )
+
+        measurement = self.runner.measure(
+            cell, nodeid, plan, lambda now: judged(now)[0].verdict is not Verdict.UNDECIDED
+        )
+        if measurement.problem is not None or not measurement.samples:
+            return measurement, self._result(measurement, spec, nodeid, notes=notes)
+        judgement = judged(measurement)[0]
+        notes = [*notes, f"compared with the reference {reference_cell.label} of this session"]
+        result = self._result(measurement, spec, nodeid, (judgement,), notes=notes)
+        return measurement, replace(result, verdict=judgement.verdict, cause=_cost(rule, judgement))
+
+    def _assess_oom(
+        self, cell: Cell, spec: PerfSpec, nodeid: str, rule: Rule, notes: list[str]
+    ) -> tuple[Measurement, CellResult]:
+        measurement = self.runner.measure(cell, nodeid, RoundPlan(1, 1), lambda now: False)
+        result = self._result(measurement, spec, nodeid, notes=notes)
+        if result.verdict is Verdict.OOM:
+            result = replace(result, verdict=Verdict.XFAIL)
+        elif measurement.problem is None and measurement.samples:
+            cause = f"did not run out of memory: re-validate this rule ({_advice(rule)})"
+            result = replace(result, verdict=Verdict.XPASS, cause=cause)
+        return measurement, result
+
+    def _terms(
+        self,
+        spec: PerfSpec,
+        platform: Platform,
+        plan: RoundPlan,
+        *,
+        stored: Baseline | None = None,
+        floor: float | None = None,
+    ) -> Terms:
+        """Tolerance by option, then marker, then the baseline's own, then the platform's."""
+        given = (self.runner.options.tolerance, spec.tolerance, stored.tolerance if stored else None)
+        tolerance = next((value for value in given if value is not None), platform.tolerance)
+        return terms_for(platform, tolerance=tolerance, floor=floor, looks=len(plan.looks))
+
+    def _stores(self, stored: Baseline | None) -> bool:
+        update = self.runner.options.update
+        return update is Update.ALL or (update is Update.NEW and stored is None)
+
+    def _path(self, cell: Cell) -> str:
+        hardware = self.runner.hardware(cell.platform)
+        return str(baselines.path_of(self.runner.options.baselines, hardware.key, cell.topology.name))
+
+    def _stored(self, cell: Cell) -> Baseline | None:
+        hardware = self.runner.hardware(cell.platform)
+        path = baselines.path_of(self.runner.options.baselines, hardware.key, cell.topology.name)
+        if not path.exists():
+            return None
+        file = baselines.load(path)
+        if (file.hardware_name, file.hardware_count) != (hardware.name, hardware.count):
+            raise R1PerfError(
+                f"{path}: hardware: is {file.hardware_name!r} x {file.hardware_count}, but the folder's name "
+                f"stands for {hardware}: move the file, or measure anew with --perf-update"
+            )
+        return file.cells.get(cell.key)
+
+    def _barriers(self, cell: Cell, stored: Baseline | None, measurement: Measurement) -> list[str]:
+        """Why the numbers may not be compared, key by key."""
+        if stored is not None:
+            return [f"protocol: {line}" for line in differences(stored.protocol, measurement.protocol)]
+        hardware = self.runner.hardware(cell.platform)
+        files = baselines.other_hardware(self.runner.options.baselines, hardware.key, cell.topology.name, cell.key)
+        return [
+            f"hardware: {file.hardware_name}, {file.hardware_count} -> {hardware.name}, {hardware.count}"
+            for file in files
+        ]
+
+    def _result(
+        self,
+        measurement: Measurement,
+        spec: PerfSpec,
+        nodeid: str,
+        judgements: tuple[Judgement, ...] = (),
+        *,
+        notes: Sequence[str] = (),
+    ) -> CellResult:
+        cell, problem, samples = measurement.cell, measurement.problem, measurement.samples
+        hardware = self.runner.find_hardware(cell.platform)
+        if problem is not None:
+            verdict, cause = problem.verdict, problem.cause + (f" ({problem.hint})" if problem.hint else "")
+        elif judgements:
+            verdict, cause = worst(judgements).verdict, worst(judgements).reason
+        else:
+            verdict, cause = Verdict.UNDECIDED, "no round was measured"
+        remarks = [f"round {sample.round}: {remark}" for sample in samples for remark in sample.remarks]
+        return CellResult(
+            nodeid=nodeid,
+            topology=cell.topology.name,
+            key=cell.key,
+            label=cell.label,
+            platform=cell.platform.name,
+            hardware=hardware.key if hardware else "none",
+            verdict=verdict,
+            cause=cause,
+            judgements=judgements,
+            medians={name: statistics.median(measurement.values(name)) for name in spec.metrics} if samples else {},
+            rounds=len(samples),
+            log=problem.log if problem else samples[-1].log if samples else "",
+            reproduce=self._reproduce(nodeid, cell),
+            notes=(*notes, *measurement.remarks, *remarks),
+            quarantined=spec.quarantine_until is not None and datetime.date.today() <= spec.quarantine_until,
+            error_rate=cell.platform.error_rate.per_cell,
+        )
+
+    def _entry(self, measurement: Measurement) -> dict[str, Any]:
+        return {
+            "samples": {name: list(measurement.values(name)) for name in measurement.samples[0].metrics},
+            "protocol": dict(measurement.protocol),
+            "provenance": {
+                "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+                "session": self.runner.recorder.folder.name,
+                "rounds": len(measurement.samples),
+                "git_commit": self.git_commit,
+                "versions": dict(measurement.versions),
+                "env": dict(measurement.env),
+                "command": _command(measurement),
+            },
+        }
+
+    def _reproduce(self, nodeid: str, cell: Cell) -> str:
+        parts = ["pytest", nodeid, "--perf", "--perf-platform", cell.platform.name]
+        if self.runner.options.sglang:
+            parts += ["--sglang", self.runner.options.sglang]
+        return shlex.join(parts)
+
+
+def _floor(spec: PerfSpec, cell: Cell, floor_platform: str | None) -> tuple[float | None, list[str]]:
+    """The floor where it holds, and the notes that a report starts with."""
+    notes = [note for note in [idle(cell.topology, cell.platform)] if note is not None]
+    if spec.min_tokps is not None and floor_platform not in (None, cell.platform.name):
+        notes.append(f"the floor {spec.min_tokps:g} is for platform {floor_platform!r}: not applied here")
+        return None, notes
+    return spec.min_tokps, notes
+
+
+def _judge_all(
+    measurement: Measurement, spec: PerfSpec, stored: Baseline | None, terms: Terms
+) -> tuple[Judgement, ...]:
+    """One judgement a metric; the floor is the first one's."""
+    comparable = stored is not None and not differences(stored.protocol, measurement.protocol)
+    judgements = []
+    for number, metric in enumerate(spec.metrics):
+        values = stored.samples.get(metric) if stored is not None and comparable else None
+        reference = Reference(values) if values else None
+        own = terms if number == 0 else replace(terms, floor=None)
+        judgements.append(judge(metric, measurement.values(metric), reference, own))
+    return tuple(judgements)
+
+
+def _below_floor(judgements: Sequence[Judgement]) -> bool:
+    return any(item.floor is not None and item.mean is not None and item.mean.upper < item.floor for item in judgements)
+
+
+def _changes(stored: Baseline | None, measurement: Measurement) -> list[str]:
+    """What else changed since the baseline: versions, environment, command line."""
+    if stored is None:
+        return []
+    changes: list[str] = []
+    for name, now in (("versions", measurement.versions), ("env", measurement.env)):
+        old = stored.provenance.get(name)
+        if isinstance(old, Mapping):
+            keys = [*old, *(key for key in now if key not in old)]
+            changes += [
+                f"{name}: {key}: {old.get(key, 'absent')} -> {now.get(key, 'absent')}"
+                for key in keys
+                if old.get(key) != now.get(key)
+            ]
+    old_flags = _flag_values(str(stored.provenance.get("command", "")))
+    new_flags = _flag_values(_command(measurement))
+    changes += [
+        f"command: {flag} {old_flags.get(flag, 'absent')} -> {new_flags.get(flag, 'absent')}"
+        for flag in {**old_flags, **new_flags}
+        if old_flags.get(flag) != new_flags.get(flag)
+    ]
+    return changes
+
+
+def _flag_values(command: str) -> dict[str, str]:
+    """``--flag value`` pairs of a command line; a bare switch has the value ``on``."""
+    values: dict[str, str] = {}
+    flag = ""
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            flag = word
+            values[flag] = "on"
+        elif flag:
+            values[flag] = word
+    return values
+
+
+def _command(measurement: Measurement) -> str:
+    """The command line without the interpreter's and the result file's paths, which differ everywhere."""
+    words = list(measurement.command[1:])
+    if "--result-filename" in words:
+        at = words.index("--result-filename")
+        del words[at : at + 2]
+    return shlex.join(["python", *words])
+
+
+def _stored_cause(judgement: Judgement, path: str) -> str:
+    if judgement.ratio is None:
+        return f"stored in {path}"
+    return f"stored in {path}; {judgement.ratio.estimate:.3f} of the one before"
+
+
+def _refuse_rejected(rules: Sequence[Rule], version: str) -> None:
+    for rule in rules:
+        if rule.kind is RuleKind.REJECTED:
+            raise R1PerfError(f"{rule.title}: sglang {version} refuses it; instead: {rule.instead}")
+
+
+def _advice(rule: Rule) -> str:
+    return f"{rule.id}: {rule.title}; instead: {rule.instead}"
+
+
+def _cost(rule: Rule, judgement: Judgement) -> str:
+    """The measured cost beside the published one."""
+    published = f"published {rule.impact:+.0%}" if rule.impact is not None else "no figure published"
+    if judgement.ratio is None:
+        return f"{rule.id}: {judgement.reason}"
+    ratio = judgement.ratio
+    measured = f"{ratio.estimate - 1:+.0%} [{ratio.lower - 1:+.0%}, {ratio.upper - 1:+.0%}]"
+    return f"{rule.id}: {judgement.reason}: {judgement.metric} {measured}, {published}; instead: {rule.instead}"

@@ -1,0 +1,38 @@
+"""The environment of what we start, and what of it is written down."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+_DROPPED = re.compile(
+    r"^(PYTEST_|COV_CORE_|COVERAGE_|PYTHONPATH$|PYTHONHOME$|PYTHONSTARTUP$|PYTHONWARNINGS$|VIRTUAL_ENV$"
+    r"|__PYVENV_LAUNCHER__$|SGLANG_IS_IN_CI$)"
+)
+"""Variables of pytest's own process that would change or trace the benchmark.
+
+``SGLANG_IS_IN_CI`` switches SGLang's own CI behaviour on (reference: field notes, poison list).
+"""
+
+_RECORDED = re.compile(
+    r"^(SGLANG|SGL_|NCCL_|GLOO_|CUDA_|OMP_|MKL_|TORCH|PYTORCH|TRITON|FLASHINFER|HF_|TRANSFORMERS_|LD_PRELOAD$"
+    r"|KMP_|MALLOC_|OPENBLAS|PYTHONPATH$)"
+)
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|_KEY$|AUTH", re.IGNORECASE)
+
+
+def compose(own: Mapping[str, str], ambient: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The ambient environment without pytest's own parts, then ``own`` over it."""
+    base = os.environ if ambient is None else ambient
+    return {**{name: value for name, value in base.items() if not _DROPPED.search(name)}, **own}
+
+
+def recorded(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that can change a measurement, secrets hidden: for the record and for "what changed"."""
+    return {name: redact(name, value) for name, value in sorted(env.items()) if _RECORDED.search(name)}
+
+
+def redact(name: str, value: str) -> str:
+    """The value, or three stars where the name says that it is a secret."""
+    return "***" if _SECRET.search(name) else value

@@ -1,0 +1,65 @@
+"""``r1perf``: the command line beside pytest."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.rig.commands import dataset_group, model_group, rig_group
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pytest-r1perf")
+def cli() -> None:
+    """Performance regression tests of DeepSeek-R1 on SGLang: what goes on beside `pytest -m perf`."""
+
+
+cli.add_command(rig_group)
+cli.add_command(model_group)
+cli.add_command(dataset_group)
+
+
+@cli.group("baseline")
+def baseline_group() -> None:
+    """The stored baselines."""
+
+
+@baseline_group.command("path")
+@click.option("--platform", default="cpu", show_default=True, help="Platform whose hardware is looked for here.")
+@click.option("--topology", required=True, help="Topology, e.g. tp1.")
+@click.option("--baselines", default="baselines", show_default=True, type=click.Path(path_type=Path))
+def baseline_path(platform: str, topology: str, baselines: Path) -> None:
+    """Print where the baseline of a topology on this host's hardware lies (it may not exist yet)."""
+    from pytest_r1perf import baseline
+    from pytest_r1perf.catalog import USER_FILE, load_catalog
+    from pytest_r1perf.hardware import cpu_hardware, gpu_hardware
+
+    catalog = load_catalog([Path(USER_FILE)] if Path(USER_FILE).is_file() else [])
+    catalog.topology(topology)
+    found = cpu_hardware() if catalog.platform(platform).is_cpu else gpu_hardware()
+    if found is None:
+        raise R1PerfError(f"platform {platform!r} needs a GPU, and this host has none")
+    click.echo(baseline.path_of(baselines, found.key, topology))
+
+
+@baseline_group.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def baseline_check(files: tuple[Path, ...]) -> None:
+    """Read baseline FILES and refuse what is wrong in them, with file, line and key."""
+    from pytest_r1perf import baseline
+
+    for path in files:
+        file = baseline.load(path)
+        click.echo(f"{path}: {len(file.cells)} cells of {file.topology} on {file.hardware_name}")
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line and exit code 1, never a traceback."""
+    try:
+        cli()
+    except R1PerfError as error:
+        click.echo(f"r1perf: {error}", err=True)
+        sys.exit(1)

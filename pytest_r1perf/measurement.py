@@ -1,0 +1,57 @@
+"""What measuring a cell leaves behind: samples, or the reason why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_r1perf.cell import Cell
+from pytest_r1perf.verdict import Verdict
+from pytest_r1perf.workload import SampledWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed window that passed every validity check.
+
+    ``metrics`` are in the units of :mod:`pytest_r1perf.metrics`; ``wall_s`` is the whole process, start-up
+    included; ``remarks`` are things seen that don't make it invalid.
+    """
+
+    round: int
+    metrics: Mapping[str, float]
+    wall_s: float
+    log: str
+    remarks: tuple[str, ...] = ()
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a round gave no sample: a broken run or a number that is no measurement."""
+
+    verdict: Verdict
+    cause: str
+    hint: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The rounds of one cell, pooled: nothing is ever retried until it passes."""
+
+    cell: Cell
+    samples: tuple[Sample, ...] = ()
+    problem: Problem | None = None
+    planned_rounds: int = 0
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    protocol: Mapping[str, object] = field(default_factory=dict)
+    resolved: Mapping[str, object] = field(default_factory=dict)
+    workload: SampledWorkload | None = None
+    remarks: tuple[str, ...] = ()
+
+    def values(self, metric: str) -> tuple[float, ...]:
+        """That metric's value in every round."""
+        return tuple(sample.metrics[metric] for sample in self.samples)

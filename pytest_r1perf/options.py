@@ -1,0 +1,198 @@
+"""Command-line options and their ini twins, read into one frozen object."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.marker import parse_rounds
+
+
+class Update(str, Enum):
+    """Which baselines this session writes."""
+
+    NO = "no"
+    NEW = "new"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class PerfOptions:
+    """What the user asked for; paths are absolute, times in seconds."""
+
+    topologies: tuple[str, ...]
+    selects: bool
+    platform: str | None
+    sglang: str | None
+    update: Update
+    gate: bool
+    tolerance: float | None
+    rounds: tuple[int, int] | None
+    budget_s: float | None
+    out: Path
+    resume: bool
+    baselines: Path
+    data: tuple[Path, ...]
+    lease_dir: Path | None
+
+
+_INI = (
+    ("perf_platform", "string", "platform that perf tests run on (default: cpu)"),
+    ("perf_sglang", "string", "SGLang environment: a virtual environment or a Python with sglang in it"),
+    ("perf_out", "string", "directory for results and logs (default: .r1perf)"),
+    ("perf_gate", "bool", "fail what could not be decided (default: false)"),
+    ("perf_baselines", "string", "directory of the stored baselines (default: baselines)"),
+    ("perf_data", "paths", "further YAML files of topologies, platforms, recipes, workloads, antipatterns"),
+    ("perf_lease_dir", "string", "node-local directory for device leases, shared by all users of the host"),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register the option group and the ini keys."""
+    group = parser.getgroup("r1perf", "performance regression tests on SGLang (pytest-r1perf)")
+    topology = {
+        "dest": "perf_topology",
+        "metavar": "NAME[,NAME]",
+        "default": None,
+        "help": "run only the perf tests of these topologies (tp1, tp8, pp2, tp16, ...)",
+    }
+    try:
+        group.addoption("--topology", "--perf-topology", **topology)
+    except (ValueError, argparse.ArgumentError):  # another plugin owns the short name
+        group.addoption("--perf-topology", **topology)
+    group.addoption("--perf", action="store_true", default=False, help="run the perf tests (the same as -m perf)")
+    group.addoption("--perf-platform", metavar="NAME", help="platform to run on; ini: perf_platform (default: cpu)")
+    group.addoption(
+        "--sglang",
+        dest="perf_sglang",
+        metavar="PATH",
+        help="SGLang environment: a virtual environment's folder or a Python; ini: perf_sglang",
+    )
+    group.addoption("--perf-update", action="store_true", default=False, help="store the measured samples as baselines")
+    group.addoption(
+        "--perf-update-new", action="store_true", default=False, help="store baselines only where there is none"
+    )
+    group.addoption(
+        "--perf-gate",
+        action="store_true",
+        default=None,
+        help="fail what could not be decided or run (UNDECIDED, INCOMPARABLE, NO BASELINE); ini: perf_gate",
+    )
+    group.addoption(
+        "--perf-tolerance", metavar="FRACTION", help="tolerance for every cell, e.g. 0.05, over markers and baselines"
+    )
+    group.addoption("--perf-rounds", metavar="MIN:MAX", help="processes to measure a cell with, e.g. 3:8 or 5")
+    group.addoption("--perf-budget", metavar="TIME", help="start no further round after this time, e.g. 45m, 2h, 600s")
+    group.addoption(
+        "--perf-out", metavar="DIR", help="directory for results and logs; ini: perf_out (default: .r1perf)"
+    )
+    group.addoption(
+        "--perf-resume",
+        action="store_true",
+        default=False,
+        help="go on with the newest session of the output directory, if it was killed or interrupted",
+    )
+    for name, kind, text in _INI:
+        parser.addini(name, f"pytest-r1perf: {text}", type=kind, default=None)  # type: ignore[arg-type]
+
+
+def read_options(config: pytest.Config) -> PerfOptions:
+    """The options of a session; :class:`R1PerfError` for a value that makes no sense."""
+    option = config.getoption
+    topologies = _names(option("perf_topology"))
+    if option("perf_update") and option("perf_update_new"):
+        raise R1PerfError("--perf-update and --perf-update-new contradict each other: give one of them")
+    rounds = option("perf_rounds")
+    gate = option("perf_gate")
+    return PerfOptions(
+        topologies=topologies,
+        selects=bool(topologies) or option("perf") or asks_for_perf(option("markexpr", "") or ""),
+        platform=option("perf_platform") or config.getini("perf_platform") or None,
+        sglang=option("perf_sglang") or config.getini("perf_sglang") or None,
+        update=Update.ALL if option("perf_update") else Update.NEW if option("perf_update_new") else Update.NO,
+        gate=bool(config.getini("perf_gate")) if gate is None else gate,
+        tolerance=_tolerance(option("perf_tolerance")),
+        rounds=_rounds(rounds),
+        budget_s=parse_time(option("perf_budget")),
+        out=config.rootpath / (option("perf_out") or config.getini("perf_out") or ".r1perf"),
+        resume=option("perf_resume"),
+        baselines=config.rootpath / (config.getini("perf_baselines") or "baselines"),
+        data=tuple(Path(path) for path in config.getini("perf_data") or ()),
+        lease_dir=_path(config, config.getini("perf_lease_dir")),
+    )
+
+
+def asks_for_perf(expression: str) -> bool:
+    """Whether a ``-m`` expression names ``perf`` positively: ``perf and not slow`` does, ``not perf`` doesn't.
+
+    >>> asks_for_perf("perf and not slow"), asks_for_perf("not (slow or perf)")
+    (True, False)
+    """
+    if "perf" not in expression:
+        return False
+    try:
+        tree = ast.parse(expression.strip(), mode="eval").body
+    except SyntaxError:
+        return re.search(r"(?<!not )\bperf\b", expression) is not None
+    return _positive(tree, negated=False)
+
+
+def _positive(node: ast.expr, *, negated: bool) -> bool:
+    if isinstance(node, ast.BoolOp):
+        return any(_positive(value, negated=negated) for value in node.values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _positive(node.operand, negated=not negated)
+    if isinstance(node, ast.Call):
+        node = node.func
+    return isinstance(node, ast.Name) and node.id == "perf" and not negated
+
+
+def parse_time(text: str | None) -> float | None:
+    """``"45m"``, ``"2h"``, ``"600s"`` or ``"600"`` in seconds."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None or float(match.group(1)) <= 0:
+        raise R1PerfError(f"--perf-budget must be a time like 45m, 2h or 600s, got {text!r}")
+    return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise R1PerfError("--topology needs a name, e.g. --topology tp8 or --topology tp8,pp2")
+    return names
+
+
+def _tolerance(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise R1PerfError(f"--perf-tolerance must be a fraction from 0 to below 1 (0.05 is 5 %), got {text!r}")
+    return value
+
+
+def _rounds(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    try:
+        return parse_rounds(text)
+    except R1PerfError as error:
+        raise R1PerfError(f"--perf-rounds: {error}") from None
+
+
+def _path(config: pytest.Config, text: str | None) -> Path | None:
+    return config.rootpath / text if text else None

@@ -1,0 +1,112 @@
+"""Writes a session's rounds down as they are known, and gives them back.
+
+They are given back to a resumed session, and to another test (or xdist worker) of this one that means the same
+measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_r1perf import records
+from pytest_r1perf.cell import Cell
+from pytest_r1perf.measurement import Measurement, Problem, Sample
+from pytest_r1perf.records import SessionFolder
+from pytest_r1perf.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a session already has of a cell: samples in their order, or the problem that ended it."""
+
+    samples: tuple[Sample, ...]
+    problem: Problem | None
+    protocol: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """One process's pen: ``writer`` names its file in the session's folder."""
+
+    folder: SessionFolder
+    writer: str
+
+    def kept(self, cell: Cell, versions: Mapping[str, str]) -> Kept:
+        """The rounds of this measurement in the same SGLang environment; a problem is kept like a sample.
+
+        Otherwise measuring again until it passes would be one ``--perf-resume`` away.
+        """
+        own = [
+            line
+            for line in records.lines(self.folder)
+            if line.get("fingerprint") == cell.fingerprint and line.get("versions") == dict(versions)
+        ]
+        samples = sorted((line for line in own if line["kind"] == "sample"), key=lambda line: int(line["round"]))
+        problem = next((line for line in own if line["kind"] == "problem"), None)
+        return Kept(
+            samples=tuple(self._sample(line) for line in samples),
+            problem=_problem(problem) if problem else None,
+            protocol=samples[0]["protocol"] if samples else {},
+        )
+
+    def sample(self, measurement: Measurement, sample: Sample, nodeid: str, hardware: str) -> None:
+        """Append one round; :class:`OSError` when the disk is full."""
+        line: dict[str, Any] = {
+            **_identity("sample", measurement, nodeid),
+            "hardware": hardware,
+            "round": sample.round,
+            "metrics": dict(sample.metrics),
+            "wall_s": round(sample.wall_s, 3),
+            "log": sample.log,
+            "remarks": list(sample.remarks),
+            "protocol": dict(measurement.protocol),
+            "command": list(measurement.command),
+            "env": dict(measurement.env),
+        }
+        if sample.round == 1:
+            line["resolved"] = {key: str(value) for key, value in measurement.resolved.items()}
+        records.append(self.folder, self.writer, line)
+
+    def problem(self, measurement: Measurement, nodeid: str) -> None:
+        """Append why a cell broke; best effort, since the verdict is out already."""
+        if measurement.problem is None:
+            return
+        problem = measurement.problem
+        line = {
+            **_identity("problem", measurement, nodeid),
+            "verdict": problem.verdict.value,
+            "cause": problem.cause,
+            "hint": problem.hint,
+            "log": problem.log,
+        }
+        with contextlib.suppress(OSError):
+            records.append(self.folder, self.writer, line)
+
+    def _sample(self, line: Mapping[str, Any]) -> Sample:
+        return Sample(
+            round=int(line["round"]),
+            metrics=line["metrics"],
+            wall_s=float(line["wall_s"]),
+            log=line["log"],
+            remarks=tuple(line["remarks"]),
+        )
+
+
+def _identity(kind: str, measurement: Measurement, nodeid: str) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
+        "nodeid": nodeid,
+        "fingerprint": measurement.cell.fingerprint,
+        "topology": measurement.cell.topology.name,
+        "cell": measurement.cell.key,
+        "versions": dict(measurement.versions),
+    }
+
+
+def _problem(line: Mapping[str, Any]) -> Problem:
+    return Problem(Verdict(line["verdict"]), line["cause"], line["hint"], line["log"])

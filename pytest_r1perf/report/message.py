@@ -1,0 +1,57 @@
+"""The short messages of failures and skips: verdict, cause, log, how to reproduce."""
+
+from __future__ import annotations
+
+from pytest_r1perf.report.numbers import interval, number, percent
+from pytest_r1perf.results import CellResult
+from pytest_r1perf.verdict import Judgement, Verdict
+
+
+def failure_message(result: CellResult) -> str:
+    """A few lines for the failure section and JUnit: what, how much, how sure, what changed, how to repeat."""
+    lines = [f"{result.verdict.value}: {result.label} on {result.platform}"]
+    failing = [item for item in result.judgements if item.verdict.fails or not item.verdict.decided]
+    if failing:
+        lines += [f"  {describe(item)}" for item in failing]
+    if result.cause and not (failing and result.cause == failing[0].reason):
+        lines.append(f"  cause: {result.cause}")
+    changed = [note for note in result.notes if note.partition(": ")[0] in ("versions", "env", "command")]
+    if changed and result.verdict is Verdict.REGRESSED:
+        lines.append("  changed since the baseline: " + "; ".join(changed[:6]))
+    elif result.judgements and result.verdict is Verdict.REGRESSED:
+        lines.append("  changed since the baseline: nothing in versions, environment or command line")
+    if result.log:
+        lines.append(f"  log: {result.log}")
+    lines.append(f"  reproduce: {result.reproduce}")
+    return "\n".join(lines)
+
+
+def skip_message(result: CellResult) -> str:
+    """One line."""
+    quarantine = "quarantined " if result.quarantined else ""
+    reason = result.cause
+    if result.judgements and result.verdict is Verdict.UNDECIDED:
+        reason = describe(next(item for item in result.judgements if item.verdict is Verdict.UNDECIDED))
+    return f"{quarantine}{result.verdict.value}: {result.label}: {reason}"
+
+
+def describe(item: Judgement) -> str:
+    """One metric's verdict in one line, with everything it rests on."""
+    parts = [f"{item.metric} {item.verdict.value}: median {number(item.median)} over {item.rounds} rounds"]
+    if item.ratio is not None and item.baseline is not None:
+        parts.append(
+            f"baseline {number(item.baseline)}, ratio {interval(item.ratio)}, tolerance {percent(item.tolerance)}"
+        )
+    if item.floor is not None:
+        mean = f", mean {interval(item.mean)}" if item.mean is not None else ""
+        parts.append(f"floor {number(item.floor)}{mean}")
+    parts.append(item.reason)
+    if item.verdict is Verdict.UNDECIDED:
+        parts.append(
+            f"{item.rounds_needed} rounds would decide it"
+            if item.rounds_needed is not None
+            else "more rounds alone would not decide it"
+        )
+    if item.detectable is not None:
+        parts.append(f"a drop of {percent(item.detectable)} would have been seen (95 % power)")
+    return "; ".join(parts)

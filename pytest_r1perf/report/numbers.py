@@ -1,0 +1,28 @@
+"""How numbers are written for people."""
+
+from __future__ import annotations
+
+from pytest_r1perf.statistics import Interval
+
+
+def number(value: float) -> str:
+    """Four significant digits or whole: ``4,512``, ``29.13``, ``0.01234``.
+
+    >>> number(4512.3), number(29.1347), number(0.012342)
+    ('4,512', '29.13', '0.01234')
+    """
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def percent(fraction: float) -> str:
+    """``0.053`` is ``5.3 %``; whole from 10 % on."""
+    return f"{fraction:.0%}".replace("%", " %") if fraction >= 0.0995 else f"{fraction:.1%}".replace("%", " %")
+
+
+def interval(value: Interval) -> str:
+    """``0.982 [0.941, 1.024]``; larger figures with a thousands separator."""
+    if value.estimate >= 100:
+        return f"{number(value.estimate)} [{number(value.lower)}, {number(value.upper)}]"
+    return f"{value.estimate:.3f} [{value.lower:.3f}, {value.upper:.3f}]"

@@ -1,0 +1,93 @@
+"""Live progress of a round: one line that is redrawn on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_r1perf.sglang.facts import Phase
+
+if TYPE_CHECKING:
+    from pytest_r1perf.cell import Cell
+    from pytest_r1perf.sglang.facts import Progress as RunProgress
+
+_EVERY_S = 30.0
+"""Seconds between lines where there is no terminal (a CI log)."""
+
+_BAR = 20
+
+
+class Progress:
+    """Writes past pytest's capture; silent with ``-q``."""
+
+    def __init__(self, config: pytest.Config, *, enabled: bool) -> None:
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        self._writer: Any = reporter._tw if reporter is not None else None
+        self._redraws = self._writer is not None and bool(self._writer.hasmarkup)
+        self._enabled = enabled and self._writer is not None and config.get_verbosity() >= 0
+        self._drawn = ""
+        self._next = 0.0
+        self._round: tuple[str, int] | None = None
+        self._started = 0.0
+        self._window = 0.0
+
+    def show(self, cell: Cell, number: int, now: RunProgress) -> None:
+        """A round's state; called several times a second."""
+        clock = time.monotonic()
+        if (cell.fingerprint, number) != self._round:
+            self._round = (cell.fingerprint, number)
+            self._started, self._window, self._next = clock, 0.0, clock + _EVERY_S
+        if now.phase >= Phase.BENCHMARK and not self._window:
+            self._window = clock
+        if self._redraws or clock >= self._next:
+            self._next = clock + _EVERY_S
+            self._write(self._text(cell, number, now, clock))
+
+    def waiting(self, holder: object) -> None:
+        """Somebody else measures on this host."""
+        who = f" held by {holder}" if holder is not None else ""
+        self._write(f"r1perf: waiting for the device{who}", whole_line=not self._redraws)
+
+    def line(self, text: str) -> None:
+        """Something worth a line of its own."""
+        self.clear()
+        self._write(f"r1perf: {text}", whole_line=True)
+
+    def clear(self) -> None:
+        """Take the redrawn line away."""
+        if self._drawn:
+            self._raw("\r" + " " * len(self._drawn) + "\r")
+            self._drawn = ""
+
+    def _text(self, cell: Cell, number: int, now: RunProgress, clock: float) -> str:
+        phase = now.phase.name.lower().replace("_", " ")
+        text = f"r1perf: {cell.label}, round {number}, {phase}, {clock - self._started:.0f} s"
+        if now.phase == Phase.BENCHMARK and now.fraction > 0:
+            done = round(now.fraction * _BAR)
+            text += f" [{'#' * done}{'.' * (_BAR - done)}] {now.requests_done}/{cell.num_prompts}"
+            left = (clock - self._window) * (1 - now.fraction) / now.fraction
+            text += f", {left:.0f} s left"
+        if now.gen_throughput:
+            text += f", {now.gen_throughput:,.0f} output tok/s now"
+        return text
+
+    def _write(self, text: str, *, whole_line: bool = False) -> None:
+        if not self._enabled:
+            return
+        if whole_line or not self._redraws:
+            self._raw(f"\n{text}\n" if not self._redraws else f"{text}\n")
+            return
+        text = text[: self._writer.fullwidth - 1]
+        padding = " " * max(0, len(self._drawn) - len(text))
+        self._raw(f"\r{text}{padding}")
+        self._drawn = text
+
+    def _raw(self, text: str) -> None:
+        if self._capture is None:
+            self._writer.write(text, flush=True)
+            return
+        with self._capture.global_and_fixture_disabled():
+            self._writer.write(text, flush=True)

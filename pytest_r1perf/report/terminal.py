@@ -1,0 +1,179 @@
+"""The one table at the end, and the lists under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_r1perf.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pytest_r1perf.results import CellResult
+    from pytest_r1perf.session import PerfSession
+    from pytest_r1perf.verdict import Judgement
+
+_HEADERS = ("cell", "rounds", "median", "spread", "baseline", "ratio [interval]", "floor", "verdict")
+_LIST_LIMIT = 20
+
+
+def write_summary(reporter: pytest.TerminalReporter, session: PerfSession, *, interrupted: bool) -> None:
+    """Write the table of a session, or nothing when no perf test ran."""
+    if session.worker is not None:
+        return
+    line = session.deselected_line()
+    if line is not None and session.distributes:  # there pytest prints no line after its collection
+        reporter.write_line(line)
+    if session.config.option.collectonly or not (session.selected or session.results):
+        return
+    reporter.write_sep("=", "performance (r1perf)")
+    for title, rows in tables(session.results):
+        reporter.write_line(title, bold=True)
+        reporter.write_line(rows)
+    for line in legend(session.results):
+        reporter.write_line(line)
+    for title, lines in lists(session.results, session.unused(), [str(path) for path in session.updated]):
+        reporter.write_line("")
+        reporter.write_line(title, bold=True)
+        for line in lines[:_LIST_LIMIT]:
+            reporter.write_line(f"  {line}")
+        if len(lines) > _LIST_LIMIT:
+            reporter.write_line(f"  ... and {len(lines) - _LIST_LIMIT} more")
+    for error in session.errors:
+        reporter.write_line(f"ERROR: {error}", red=True)
+    if interrupted and session.has_samples:
+        reporter.write_line("")
+        reporter.write_line("interrupted: the rounds measured so far are kept, and --perf-resume goes on from them")
+    elif session.undecided:
+        reporter.write_line("")
+        reporter.write_line("nothing was decided: the session exits non-zero", red=True)
+
+
+def tables(results: Sequence[CellResult]) -> list[tuple[str, str]]:
+    """(title, table) a metric; cells without a number go under the first."""
+    from tabulate import tabulate
+
+    from pytest_r1perf.metrics import METRICS
+
+    by_metric: dict[str, list[tuple[str, ...]]] = {}
+    for result in _once(results):
+        if result.judgements:
+            for judgement in result.judgements:
+                by_metric.setdefault(judgement.metric, []).append(_row(result, judgement))
+        else:
+            first = next(iter(result.medians), "total_throughput")
+            by_metric.setdefault(first, []).append(_bare_row(result, first))
+    found = []
+    for name, rows in by_metric.items():
+        metric = METRICS[name]
+        better = "more is better" if metric.better > 0 else "less is better"
+        title = f"{name} in {metric.unit}: {metric.meaning}; {better}"
+        found.append(
+            (
+                title,
+                tabulate(
+                    rows, headers=_HEADERS, disable_numparse=True, colalign=("left",) + ("right",) * 6 + ("left",)
+                ),
+            )
+        )
+    return found
+
+
+def legend(results: Iterable[CellResult]) -> list[str]:
+    """What the columns mean, with this session's own numbers."""
+    from pytest_r1perf.report.numbers import percent
+
+    rates = sorted({result.error_rate for result in results if result.judgements})
+    if not rates:
+        return []
+    tolerances = sorted({j.tolerance for result in results for j in result.judgements})
+    spread = " or ".join(percent(value) for value in tolerances)
+    return [
+        "ratio: this run over the baseline in the better direction; each end of its interval is wrong with",
+        f"probability {' or '.join(f'{rate:g}' for rate in rates)}. PASS: lower end at or above 1 - tolerance "
+        f"({spread}); REGRESSED: upper end below.",
+    ]
+
+
+def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The titled lists under the table; empty ones are left out."""
+    from pytest_r1perf.report.message import describe
+
+    once = list(_once(results))
+
+    def described(verdict: Verdict) -> list[str]:
+        return [
+            f"{result.label}: " + (describe(judgement) if judgement.verdict is verdict else result.cause)
+            for result in once
+            if result.verdict is verdict
+            for judgement in result.judgements[:1] or ()
+        ] or [f"{result.label}: {result.cause}" for result in once if result.verdict is verdict]
+
+    entries = [
+        ("improved: consider --perf-update", described(Verdict.IMPROVED)),
+        ("undecided", described(Verdict.UNDECIDED)),
+        (
+            "not compared",
+            [
+                f"{result.label}: {result.verdict.value}: {result.cause}"
+                for result in once
+                if result.verdict in (Verdict.INCOMPARABLE, Verdict.NO_BASELINE)
+            ],
+        ),
+        (
+            "expected to lose",
+            [f"{result.label}: {result.cause}" for result in once if result.verdict is Verdict.XFAIL],
+        ),
+        ("quarantined", [f"{result.label}: {result.verdict.value}" for result in once if result.quarantined]),
+        ("notes", list(dict.fromkeys(f"{result.label}: {note}" for result in once for note in result.notes))),
+        ("baselines written", list(updated)),
+        ("baseline entries that no test uses", list(unused)),
+        ("reproduce the failures", list(dict.fromkeys(r.reproduce for r in once if r.failed))),
+    ]
+    return [(title, lines) for title, lines in entries if lines]
+
+
+def _once(results: Sequence[CellResult]) -> Iterable[CellResult]:
+    """Tests that share one measurement and one verdict share one row; failures never do."""
+    seen: set[tuple[object, ...]] = set()
+    for result in results:
+        key = (result.platform, result.topology, result.key, result.verdict, result.judgements)
+        if result.failed or key not in seen:
+            seen.add(key)
+            yield result
+
+
+def _row(result: CellResult, judgement: Judgement) -> tuple[str, ...]:
+    from pytest_r1perf.report.numbers import interval, number, percent
+
+    single = len(result.judgements) == 1
+    verdict = result.verdict if single else judgement.verdict
+    return (
+        _wrapped(result.label),
+        str(judgement.rounds),
+        number(judgement.median),
+        percent(judgement.spread) if judgement.spread is not None else "-",
+        number(judgement.baseline) if judgement.baseline is not None else "-",
+        interval(judgement.ratio) if judgement.ratio is not None else "-",
+        number(judgement.floor) if judgement.floor is not None else "-",
+        verdict.value,
+    )
+
+
+def _bare_row(result: CellResult, metric: str) -> tuple[str, ...]:
+    from pytest_r1perf.report.numbers import number
+
+    median = number(result.medians[metric]) if metric in result.medians else "-"
+    return (_wrapped(result.label), str(result.rounds), median, "-", "-", "-", "-", result.verdict.value)
+
+
+def _wrapped(label: str, width: int = 24) -> str:
+    """A cell's name over several lines, so that the table keeps to 100 columns."""
+    lines = [""]
+    for word in label.split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("  " + word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip() if lines[-1] else word
+    return "\n".join(lines)

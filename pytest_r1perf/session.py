@@ -1,0 +1,355 @@
+"""One object owns the run: it selects tests, measures them, keeps the results, and merges xdist workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Generator, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.marker import PerfSpec
+from pytest_r1perf.options import PerfOptions, Update
+from pytest_r1perf.selection import SPEC, Checker, named_by_id, select
+
+if TYPE_CHECKING:
+    from pytest_r1perf.catalog import Catalog
+    from pytest_r1perf.cell import Cell
+    from pytest_r1perf.hardware import Hardware
+    from pytest_r1perf.records import SessionFolder
+    from pytest_r1perf.results import CellResult
+    from pytest_r1perf.sglang.environment import SglangEnvironment
+    from pytest_r1perf.testrun import TestRun  # noqa: F401 (in a quoted annotation)
+
+RUN = pytest.StashKey["TestRun"]()
+"""The run of a perf test, from its set-up on."""
+
+_PROPERTY = "r1perf"
+"""Attribute of a test report that carries results from a worker."""
+
+FLOOR_PLATFORM = "perf_platform"
+"""A suite's file names the platform that its floors hold on in a variable of this name."""
+
+
+class PerfSession:
+    """What the hooks of ``plugin.py`` delegate to; one in pytest itself, and one in each xdist worker."""
+
+    def __init__(self, config: pytest.Config, options: PerfOptions) -> None:
+        self.config = config
+        self.options = options
+        self.results: list[CellResult] = []
+        self.selected = 0
+        self.deselected = 0
+        self.updated: list[Path] = []
+        self.errors: list[str] = []
+        self._checker = Checker(lambda: self.catalog)
+        self._folder: SessionFolder | None = None
+        self._specs: list[PerfSpec] = []
+        self._unused: list[str] | None = None
+        worker = getattr(config, "workerinput", None)
+        self.worker: str | None = worker["workerid"] if worker is not None else None
+        self._given: dict[str, Any] = worker.get("r1perf", {}) if worker is not None else {}
+
+    # -- nouns ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The package's data and the user's."""
+        from pytest_r1perf.catalog import USER_FILE, load_catalog
+
+        own = self.config.rootpath / USER_FILE
+        return load_catalog([*([own] if own.is_file() else []), *self.options.data])
+
+    @cached_property
+    def _hardware(self) -> dict[bool, Hardware | None]:
+        """This host's, by "is a CPU"; the GPUs are only asked for on a GPU platform."""
+        from pytest_r1perf.hardware import cpu_hardware, gpu_hardware
+
+        return {True: cpu_hardware(), False: gpu_hardware()}
+
+    @property
+    def folder(self) -> SessionFolder:
+        """This session's folder of records and logs, made when first needed."""
+        from pytest_r1perf.records import begin
+
+        if self._folder is None:
+            folder = self._planned
+            begin(folder, self.worker or "main")
+            self._folder = folder
+        return self._folder
+
+    @cached_property
+    def _planned(self) -> SessionFolder:
+        """Where the folder is or will be: the same for every worker."""
+        from pytest_r1perf.records import SessionFolder, plan_session
+
+        if "folder" in self._given:
+            return SessionFolder(Path(self._given["folder"]))
+        return plan_session(self.options.out, resume=self.options.resume)
+
+    # -- collection ----------------------------------------------------------------------------------------
+
+    def check_names(self) -> None:
+        """Refuse wrong data files and unknown names of options before anything is collected."""
+        _ = self.catalog
+        for name in self.options.topologies:
+            self.catalog.topology(name)
+        if self.options.platform is not None:
+            self.catalog.platform(self.options.platform)
+        if self.options.sglang is not None:
+            from pytest_r1perf.childenv import compose
+            from pytest_r1perf.sglang.environment import interpreter_of, probe
+
+            probe(interpreter_of(self.options.sglang), compose({}))
+        if not self.config.option.collectonly:
+            _ = self.folder
+
+    def attach(self, nodes: object) -> None:
+        """Check the markers of freshly made nodes."""
+        if isinstance(nodes, (pytest.Item, pytest.Collector)):
+            self._checker.attach([nodes])
+        elif isinstance(nodes, list):
+            self._checker.attach(nodes)
+
+    def fail_collection(self, report: pytest.CollectReport) -> None:
+        """Mistakes in a file's markers are its collection error."""
+        self._checker.fail_collection(report)
+
+    def select(self, items: list[pytest.Item]) -> None:
+        """Keep what was asked for; tell pytest of the rest."""
+        kept, dropped = select(items, self.options, named_by_id(self.config))
+        if dropped:
+            items[:] = kept
+            self.config.hook.pytest_deselected(items=dropped)
+        self.deselected = sum(SPEC in item.stash for item in dropped)
+        perf_items = [item for item in kept if SPEC in item.stash]
+        self._specs = [item.stash[SPEC] for item in (*kept, *dropped) if SPEC in item.stash]
+        if self.config.pluginmanager.hasplugin("rerunfailures"):
+            for item in perf_items:  # a measurement is never retried until it passes
+                item.add_marker(pytest.mark.flaky(reruns=0), append=False)
+
+    def collected(self, items: list[pytest.Item]) -> None:
+        """What is left to run when every plugin has deselected its part (``-k``, ``-m``, ``--lf``)."""
+        self.selected = sum(SPEC in item.stash for item in items)
+        if self.selected and self.worker is None and not self.config.option.collectonly:
+            _ = self.folder
+
+    def deselected_line(self) -> str | None:
+        """What a plain ``pytest`` says of the perf tests that it left out."""
+        if not self.deselected or self.options.selects:
+            return None
+        tests = "1 perf test" if self.deselected == 1 else f"{self.deselected} perf tests"
+        return f"r1perf: {tests} deselected (run with -m perf, --perf or --topology NAME)"
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def start(self, item: pytest.Item) -> None:
+        """Give a perf test its run before its fixtures are made."""
+        spec = item.stash.get(SPEC, None)
+        if spec is not None:
+            from pytest_r1perf.testrun import TestRun
+
+            floor_platform = getattr(getattr(item, "module", None), FLOOR_PLATFORM, None)
+            try:
+                item.stash[RUN] = TestRun(item, spec, self.assessor, self.options, floor_platform)
+            except R1PerfError as error:
+                pytest.fail(str(error), pytrace=False)
+
+    def stoppable(self) -> contextlib.AbstractContextManager[None]:
+        """Where SIGTERM is to act as Ctrl-C: while perf tests may run, here or in our workers."""
+        from pytest_r1perf.launch.stop import sigterm_as_interrupt
+
+        return sigterm_as_interrupt() if self.selected or self.options.selects else contextlib.nullcontext()
+
+    def call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Measure, then the body, then the verdict; see :class:`TestRun`."""
+        run = item.stash.get(RUN, None)
+        if run is None:
+            return (yield)
+        run.before_body()
+        try:
+            result = yield
+        except BaseException as error:
+            run.after_body(error)
+            raise
+        run.after_body(None)
+        return result
+
+    def report(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Put a test's results on its report: they travel to the controller with it."""
+        run = item.stash.get(RUN, None)
+        if run is None or report.when != "call":
+            return
+        run.finish(report)
+        setattr(report, _PROPERTY, [result.as_dict() for result in run.results])
+
+    @cached_property
+    def assessor(self) -> Any:
+        """The one that measures and judges, made when the first perf test runs."""
+        from pytest_r1perf.assess import Assessor
+        from pytest_r1perf.offline import OfflineMode
+        from pytest_r1perf.recorder import Recorder
+        from pytest_r1perf.runner import Runner
+
+        def mode(environment: SglangEnvironment) -> OfflineMode:
+            from pytest_r1perf.devices import lease_directory
+
+            return OfflineMode(
+                environment=environment,
+                folder=self.folder.path,
+                session=self.folder.name,
+                state_dir=lease_directory(self.options.lease_dir),
+                show=self.progress.show,
+            )
+
+        recorder = Recorder(self.folder, self.worker or "main")
+        runner = Runner(self.options, self.catalog, recorder, self._lease, mode)
+        return Assessor(runner, _git_commit(self.config.rootpath))
+
+    @cached_property
+    def progress(self) -> Any:
+        """Live progress: a bar on a terminal, a line now and then elsewhere, nothing in a worker."""
+        from pytest_r1perf.report.progress import Progress
+
+        return Progress(self.config, enabled=self.worker is None)
+
+    @contextlib.contextmanager
+    def _lease(self, hardware: Hardware, cell: Cell, nodeid: str) -> Iterator[None]:
+        """The devices of a cell: taken, our own orphans ended, given back."""
+        from pytest_r1perf import devices
+        from pytest_r1perf.launch.reap import reap_orphans
+
+        directory = devices.lease_directory(self.options.lease_dir)
+        wanted = hardware.devices if hardware.is_cpu else hardware.devices[: cell.topology.gpus_used]
+        with devices.acquire(
+            wanted,
+            directory=directory,
+            share_host=cell.platform.share_host,
+            timeout_s=None,
+            waiting=self.progress.waiting,
+            session=self.folder.name,
+            test=nodeid,
+        ):
+            for victim in reap_orphans(directory):
+                self.progress.line(f"ended a leftover of a dead session: pid {victim.pid}")
+            try:
+                yield
+            finally:
+                self.progress.clear()
+
+    # -- merging and ending --------------------------------------------------------------------------------
+
+    def configure_worker(self, workerinput: dict[str, Any]) -> None:
+        """Tell a worker which session it belongs to."""
+        workerinput["r1perf"] = {"folder": str(self._planned.path)}
+
+    def worker_done(self, workeroutput: dict[str, Any]) -> None:
+        """Take over a worker's counts; every worker collects the same."""
+        counts = workeroutput.get("r1perf")
+        if counts is not None:
+            self.selected, self.deselected = counts["selected"], counts["deselected"]
+            self._unused = counts["unused"]
+
+    def take(self, report: pytest.TestReport) -> None:
+        """A finished test's results, from here or from a worker."""
+        from pytest_r1perf.results import result_from
+
+        for data in getattr(report, _PROPERTY, ()):
+            self.results.append(result_from(data))
+
+    def finish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write baselines, close the record, and let a session that decided nothing exit non-zero."""
+        if self.worker is not None:
+            output: dict[str, Any] = self.config.workeroutput  # type: ignore[attr-defined]
+            output["r1perf"] = {
+                "selected": self.selected,
+                "deselected": self.deselected,
+                "unused": self.unused() if self.selected else [],
+            }
+            return
+        if self.options.update is not Update.NO:
+            self._store_baselines(session)
+        if self.selected and self._planned.path.is_dir() and exitstatus != pytest.ExitCode.INTERRUPTED:
+            from pytest_r1perf.records import append
+
+            with contextlib.suppress(OSError):
+                append(self._planned, "main", {"kind": "end", "exitstatus": int(exitstatus)})
+        if self.undecided and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @property
+    def undecided(self) -> bool:
+        """Whether cells were selected and none was decided: never a green that measured nothing."""
+        asked = self.selected > 0 and not self.config.option.collectonly
+        return asked and not any(result.verdict.decided for result in self.results)
+
+    @property
+    def distributes(self) -> bool:
+        """Whether the tests run in xdist workers."""
+        return self.config.pluginmanager.has_plugin("dsession")
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether any round of this session has been written down."""
+        from pytest_r1perf.records import lines
+
+        return any(line.get("kind") == "sample" for line in lines(self._planned))
+
+    def _store_baselines(self, session: pytest.Session) -> None:
+        from pytest_r1perf import baseline
+        from pytest_r1perf.verdict import Verdict
+
+        files: dict[tuple[bool, str], dict[str, baseline.Baseline]] = {}
+        for result in self.results:
+            if result.verdict is Verdict.STORED and result.entry is not None:
+                platform = self.catalog.platform(result.platform)
+                entries = files.setdefault((platform.is_cpu, result.topology), {})
+                entries[result.key] = baseline.Baseline(
+                    key=result.key,
+                    samples={name: tuple(values) for name, values in result.entry["samples"].items()},
+                    protocol=result.entry["protocol"],
+                    provenance=result.entry["provenance"],
+                )
+        for (is_cpu, topology), entries in files.items():
+            hardware = self._hardware[is_cpu]
+            try:
+                if hardware is None:
+                    raise R1PerfError("this host has no GPU any more: the baseline is not stored")
+                self.updated.append(baseline.store(self.options.baselines, hardware, topology, entries))
+            except R1PerfError as error:
+                self.errors.append(str(error))
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def unused(self) -> list[str]:
+        """Baseline entries of this hardware that no collected test means; only when everything was collected."""
+        from pytest_r1perf.unused import unused_entries
+
+        if self._unused is not None:  # a worker has collected, and looked
+            return self._unused
+        arguments = self.config.args
+        everything = arguments in ([str(self.config.rootpath)], self.config.getini("testpaths"))
+        if not everything:
+            return []
+        return unused_entries(self._specs, self.results, self.options, self.catalog, self._hardware)
+
+
+def _git_commit(root: Path) -> str:
+    """The commit of the tests, with ``+`` when the tree has changes; ``unknown`` outside a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty=+"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()

@@ -1,0 +1,142 @@
+"""One perf test from its measurement to its outcome.
+
+Order: measure; a broken or INVALID measurement raises; the body; the verdict. A failing body beats a skip; a
+failing body and a failing verdict are both reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from pytest_r1perf.assess import Assessment, Assessor
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.marker import PerfSpec
+from pytest_r1perf.options import PerfOptions
+from pytest_r1perf.outcomes import AntiPatternOutOfMemory, AntiPatternSlower, PerfFailure, PerfSkip
+from pytest_r1perf.report.message import failure_message, skip_message
+from pytest_r1perf.results import CellResult
+from pytest_r1perf.runner import CannotRun
+from pytest_r1perf.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pytest_r1perf.antipatterns import Rule
+
+LAB_FIXTURE = "perf_lab"
+_BROKEN = frozenset({Verdict.INVALID, Verdict.OOM, Verdict.HANG, Verdict.INFRA, Verdict.CONFIG, Verdict.CRASH})
+_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit, pytest.exit.Exception)
+_XFAIL_EXCEPTIONS = (AntiPatternSlower, AntiPatternOutOfMemory)
+
+
+class TestRun:
+    """The state of one perf test between the hooks."""
+
+    __test__ = False
+
+    def __init__(
+        self, item: pytest.Item, spec: PerfSpec, assessor: Assessor, options: PerfOptions, floor_platform: str | None
+    ) -> None:
+        self.item = item
+        self.spec = spec
+        self.assessor = assessor
+        self.results: list[CellResult] = []
+        self.assessment: Assessment | None = None
+        self._options = options
+        self._floor_platform = floor_platform
+        self._skip_reason = ""
+
+    @property
+    def is_lab(self) -> bool:
+        """Whether the body measures by itself, with ``perf_lab``."""
+        return LAB_FIXTURE in getattr(self.item, "fixturenames", ())
+
+    def before_body(self) -> None:
+        """Measure; raise for what the body cannot work with."""
+        if self.is_lab:
+            return
+        try:
+            self.assessment = self.assessor.assess(self.spec, self.item.nodeid, self._floor_platform)
+        except CannotRun as reason:
+            self._skip_or_fail(str(reason))
+        except R1PerfError as error:
+            raise PerfFailure(f"CONFIG: {error}") from None
+        self.results.append(self.assessment.result)
+        if self.assessment.result.verdict in _BROKEN:
+            self._raise_verdict()
+
+    def after_body(self, error: BaseException | None) -> None:
+        """Raise the verdict; with a failed body, add the failing verdict to the body's report."""
+        if self.assessment is None or isinstance(error, _ENDINGS):
+            return
+        result = self.assessment.result
+        own = isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception))
+        if error is not None and not own:
+            if self._fails(result):
+                self.results[0] = replace(result, failed=True)
+                self.item.add_report_section("call", "r1perf verdict", failure_message(result))
+            return
+        if error is None or self._fails(result):
+            self._raise_verdict()
+
+    def measure(self, spec: PerfSpec) -> Assessment:
+        """A further cell, for ``perf_lab``; raises for a broken measurement and for what can't run here."""
+        try:
+            assessment = self.assessor.measured(spec, self.item.nodeid)
+        except CannotRun as reason:
+            self._skip_or_fail(str(reason))
+        self.results.append(assessment.result)
+        if assessment.result.verdict in _BROKEN:
+            self.results[-1] = replace(assessment.result, failed=True)
+            raise PerfFailure(failure_message(assessment.result))
+        if not assessment.measurement.samples:
+            self._skip(f"{assessment.result.label}: no round was measured")
+        return assessment
+
+    def note(self, text: str) -> None:
+        """A sentence for the report, on the latest result."""
+        if self.results:
+            self.results[-1] = replace(self.results[-1], notes=(*self.results[-1].notes, text))
+
+    def finish(self, report: pytest.TestReport) -> None:
+        """Give our skips the test's own place, and the report its JUnit properties."""
+        if report.skipped and self._skip_reason and isinstance(report.longrepr, tuple):
+            path, line, _ = self.item.location
+            report.longrepr = (path, (line or 0) + 1, f"Skipped: {self._skip_reason}")
+        for result in self.results[:1]:
+            report.user_properties.append(("r1perf_verdict", result.verdict.value))
+            report.user_properties.append(("r1perf_cell", f"{result.topology}/{result.key}"))
+            for name, median in result.medians.items():
+                report.user_properties.append((f"r1perf_{name}", median))
+
+    def _raise_verdict(self) -> None:
+        assert self.assessment is not None
+        result, rule = self.assessment.result, self.assessment.expected_to_lose
+        if result.verdict is Verdict.XFAIL and rule is not None:
+            self._expect_to_lose(rule)
+            oom = not result.judgements
+            raise (AntiPatternOutOfMemory if oom else AntiPatternSlower)(failure_message(result))
+        if self._fails(result):
+            self.results[0] = replace(result, failed=True)
+            raise PerfFailure(failure_message(result))
+        if not result.verdict.decided or (result.quarantined and result.verdict.fails):
+            self._skip(skip_message(result))
+
+    def _expect_to_lose(self, rule: Rule) -> None:
+        mark = pytest.mark.xfail(raises=_XFAIL_EXCEPTIONS, strict=True, reason=f"{rule.id}: {rule.title}")
+        self.item.add_marker(mark)
+
+    def _fails(self, result: CellResult) -> bool:
+        if result.quarantined:
+            return False
+        return result.verdict.fails or (self._options.gate and not result.verdict.decided)
+
+    def _skip_or_fail(self, reason: str) -> NoReturn:
+        if self._options.gate:
+            raise PerfFailure(f"NOT RUN (--perf-gate): {reason}")
+        self._skip(reason)
+
+    def _skip(self, reason: str) -> NoReturn:
+        self._skip_reason = reason
+        raise PerfSkip(reason)
