@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
-from pytest_r1perf.datafile import Section
+from pytest_r1perf.datafile import Section, is_finite_number
 from pytest_r1perf.errors import did_you_mean
+from pytest_r1perf.topology import Topology
 
 if TYPE_CHECKING:
     from pytest_r1perf.cell import Cell
@@ -36,13 +37,36 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "given": lambda value, wanted: (value is not None) is wanted,
 }
 _SUBJECTS = ("flag", "topology", "load", "platform")
+_NAMES: Mapping[str, frozenset[str]] = {
+    "topology": frozenset(field.name for field in fields(Topology)),
+    "platform": frozenset({"name", "accelerator", "gpus_per_node", "nodes"}),
+    "load": frozenset({"n"}),
+}
+"""What may be asked of a subject; a flag may have any name."""
+
+
+def _is_bound(value: object) -> bool:
+    return value == MIN_CONCLUSIVE_N or is_finite_number(value)
+
+
+MIN_CONCLUSIVE_N = "min_conclusive_n"
+"""Stands for the platform's own number."""
+
+_WANTED: Mapping[str, Callable[[object], bool]] = {
+    "equals": lambda value: isinstance(value, (str, bool)) or is_finite_number(value),
+    "in": lambda value: isinstance(value, list) and bool(value),
+    "at_least": _is_bound,
+    "at_most": _is_bound,
+    "below": _is_bound,
+    "given": lambda value: isinstance(value, bool),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """``subject.name operator value``, e.g. ``flag kv_cache_dtype in [...]``.
 
-    The value ``min_conclusive_n`` stands for the platform's own number.
+    The value :data:`MIN_CONCLUSIVE_N` stands for the platform's own number.
     """
 
     subject: str
@@ -55,7 +79,7 @@ class Condition:
         actual = _actual(self.subject, self.name, cell)
         if actual is None and self.operator != "given":
             return False
-        wanted = cell.platform.min_conclusive_n if self.value == "min_conclusive_n" else self.value
+        wanted = cell.platform.min_conclusive_n if self.value == MIN_CONCLUSIVE_N else self.value
         try:
             return _OPERATORS[self.operator](actual, wanted)
         except TypeError:
@@ -82,9 +106,16 @@ class Rule:
 
     def matches(self, cell: Cell, sglang_version: str | None) -> bool:
         """Whether the cell is an instance of this anti-pattern for that SGLang."""
-        if sglang_version is not None and not self.sglang.contains(Version(sglang_version), prereleases=True):
+        if not self._holds_for(sglang_version):
             return False
         return any(all(condition.holds(cell) for condition in every) for every in self.when)
+
+    def _holds_for(self, sglang_version: str | None) -> bool:
+        """A version that is not known, or is no version, rules nothing out."""
+        try:
+            return sglang_version is None or self.sglang.contains(Version(sglang_version), prereleases=True)
+        except InvalidVersion:
+            return True
 
 
 def matching(rules: Iterable[Rule], cell: Cell, sglang_version: str | None) -> tuple[Rule, ...]:
@@ -120,6 +151,8 @@ def _alternatives(data: Section) -> tuple[tuple[Condition, ...], ...]:
     entries = data.need("when")
     if not isinstance(entries, list) or not entries:
         data.fail("must be a list of conditions, or of lists of conditions", "when")
+    if [] in entries:
+        data.fail("an alternative without a condition would match every cell", "when")
     if all(isinstance(entry, list) for entry in entries):
         return tuple(tuple(_condition(data, item) for item in every) for every in entries)
     return (tuple(_condition(data, item) for item in entries),)
@@ -135,6 +168,10 @@ def _condition(data: Section, entry: object) -> Condition:
     if len(operators) != 1:
         entry.fail(f"a condition needs exactly one of {', '.join(_OPERATORS)}")
     condition = Condition(subject, entry.text(subject), operators[0], entry.get(operators[0]))
+    if condition.name not in _NAMES.get(subject, (condition.name,)):
+        entry.fail(f"{condition.name!r} is not known; {did_you_mean(condition.name, _NAMES[subject])}", subject)
+    if not _WANTED[condition.operator](condition.value):
+        entry.fail(f"a condition cannot compare with {condition.value!r}", condition.operator)
     entry.done()
     return condition
 

@@ -230,7 +230,8 @@ class Assessor:
         if problem is not None:
             verdict, cause = problem.verdict, problem.cause + (f" ({problem.hint})" if problem.hint else "")
         elif judgements:
-            verdict, cause = worst(judgements).verdict, worst(judgements).reason
+            decisive = worst(judgements) if len(judgements) > 1 else judgements[0]
+            verdict, cause = decisive.verdict, decisive.reason
         else:
             verdict, cause = Verdict.UNDECIDED, "no round was measured"
         remarks = [f"round {sample.round}: {remark}" for sample in samples for remark in sample.remarks]
@@ -269,9 +270,16 @@ class Assessor:
         }
 
     def _reproduce(self, nodeid: str, cell: Cell) -> str:
+        options = self.runner.options
         parts = ["pytest", nodeid, "--perf", "--perf-platform", cell.platform.name]
-        if self.runner.options.sglang:
-            parts += ["--sglang", self.runner.options.sglang]
+        if options.sglang:
+            parts += ["--sglang", options.sglang]
+        if options.tolerance is not None:
+            parts += ["--perf-tolerance", f"{options.tolerance:g}"]
+        if options.rounds is not None:
+            parts += ["--perf-rounds", f"{options.rounds[0]}:{options.rounds[1]}"]
+        if options.gate:
+            parts.append("--perf-gate")
         return shlex.join(parts)
 
 

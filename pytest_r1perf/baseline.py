@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pytest_r1perf.datafile import Section, read_yaml
+from pytest_r1perf.datafile import Section, is_finite_number, read_yaml
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.hardware import Hardware
 from pytest_r1perf.metrics import METRICS
@@ -53,6 +53,19 @@ class _Dumper(yaml.SafeDumper):
         """A list on one line."""
         del flow_style
         return super().represent_sequence(tag, sequence, flow_style=True)
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Unicode's own line ends escaped: PyYAML writes them bare and reads them back as spaces."""
+        style = '"' if any(mark in data for mark in "\x85\u2028\u2029\ufeff") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Never an alias: it would be gone after the next load, a diff without a change."""
+        del data
+        return True
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def path_of(root: Path, hardware_key: str, topology: str) -> Path:
@@ -119,7 +132,8 @@ def _keeping(old: Baseline | None, new: Baseline) -> Baseline:
     """A new entry with what a reviewer wrote into the old one."""
     if old is None:
         return new
-    return Baseline(new.key, new.samples, new.protocol, new.provenance, old.tolerance, new.note or old.note)
+    tolerance = new.tolerance if old.tolerance is None else old.tolerance
+    return replace(new, tolerance=tolerance, note=new.note or old.note)
 
 
 def _load_cell(key: str, data: Section) -> Baseline:
@@ -155,8 +169,7 @@ def _samples(metric: Section) -> tuple[float, ...]:
     if not isinstance(values, list) or not values:
         metric.fail("must be a list of numbers, one a round", "samples")
     for value in values:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 < value < float("inf"):
+        if not is_finite_number(value) or value <= 0:
             metric.fail(f"every sample must be a finite number above 0, got {value!r}", "samples")
     return tuple(float(value) for value in values)
 
@@ -164,7 +177,7 @@ def _samples(metric: Section) -> tuple[float, ...]:
 def _dump_cell(baseline: Baseline) -> dict[str, Any]:
     return {
         "metrics": {
-            name: {"unit": METRICS[name].unit, "samples": [round(value, 6) for value in values]}
+            name: {"unit": METRICS[name].unit, "samples": [_rounded(value) for value in values]}
             for name, values in baseline.samples.items()
         },
         "tolerance": baseline.tolerance,
@@ -172,6 +185,11 @@ def _dump_cell(baseline: Baseline) -> dict[str, Any]:
         "protocol": dict(baseline.protocol),
         "provenance": dict(baseline.provenance),
     }
+
+
+def _rounded(value: float) -> float:
+    """Ten significant digits: readable, far below any noise, and never a zero."""
+    return float(f"{value:.10g}")
 
 
 def _write_atomically(path: Path, text: str) -> None:

@@ -106,6 +106,10 @@ def _check_references(catalog: Catalog, entries: Mapping[str, Mapping[str, Secti
                 entries["platforms"][name].fail(
                     f"{topology_name}: {recipe_name} names no known topology and recipe", "default_recipes"
                 )
+            if catalog.recipes[recipe_name].topology not in (None, topology_name):
+                entries["platforms"][name].fail(
+                    f"recipe {recipe_name!r} is for another topology than {topology_name!r}", "default_recipes"
+                )
 
 
 def _named(kind: str, nouns: Mapping[str, Noun], name: str) -> Noun:

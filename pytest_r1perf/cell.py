@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pytest_r1perf.catalog import Catalog
+from pytest_r1perf.childenv import redact
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.platform import Platform
@@ -17,7 +18,7 @@ from pytest_r1perf.topology import Topology
 from pytest_r1perf.workload import Workload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """What is measured, all defaults filled in.
 
@@ -42,17 +43,18 @@ class Cell:
     def key(self) -> str:
         """The name in a baseline file and in reports, e.g. ``cpu/default/sharegpt/n50/offline``.
 
-        The topology is left out: it is the file's name.
+        The topology is left out: it is the file's name. The value of a secret is, too.
         """
         parts = [self.platform.name, self.recipe.name, self.workload.name, f"n{self.num_prompts}", self.mode]
         parts += [f"{name}={value}" for name, value in sorted(self.extra_flags.items())]
-        parts += [f"{name}={value}" for name, value in sorted(self.extra_env.items())]
+        parts += [f"{name}={redact(name, value)}" for name, value in sorted(self.extra_env.items())]
         return "/".join(parts)
 
     @property
     def label(self) -> str:
         """Short, for a table: topology, recipe, N and what the marker changed."""
-        extra = [f"{name}={value}" for name, value in {**self.extra_flags, **self.extra_env}.items()]
+        extra = [f"{name}={value}" for name, value in self.extra_flags.items()]
+        extra += [f"{name}={redact(name, value)}" for name, value in self.extra_env.items()]
         return " ".join([self.topology.name, self.recipe.name, f"n={self.num_prompts}", *extra])
 
     @property
@@ -62,7 +64,12 @@ class Cell:
             self.platform.name,
             self.topology.name,
             self.recipe.name,
+            self.platform.model_path,
+            self.platform.datasets.get(self.workload.dataset),
             self.workload.name,
+            self.workload.seed,
+            self.workload.sharegpt_output_len,
+            self.workload.sharegpt_context_len,
             self.num_prompts,
             self.mode,
             sorted((name, str(value)) for name, value in self.flags.items()),
@@ -72,12 +79,16 @@ class Cell:
 
 
 def cell_of(spec: PerfSpec, platform: Platform, catalog: Catalog) -> Cell:
-    """The cell that a marker means on a platform."""
+    """The cell that a marker means on a platform.
+
+    Without a recipe of its own it has the platform's for this topology, or for the one that this topology is
+    measured against: then the layout is all that differs.
+    """
     if spec.n is None:
         raise R1PerfError("perf() needs n, the number of prompts, e.g. perf(topology='tp8', n=5000)")
     topology = catalog.topology(spec.topology)
-    recipe_name = spec.recipe or platform.default_recipes.get(topology.name)
-    recipe = catalog.recipe(recipe_name) if recipe_name else DEFAULT_RECIPE
+    defaults = (platform.default_recipes.get(name) for name in (topology.name, topology.reference) if name)
+    recipe = catalog.recipe(spec.recipe or next(filter(None, defaults), DEFAULT_RECIPE.name))
     extra_flags, extra_env = dict(spec.flags), dict(spec.env)
     flags = {**platform.flags, **recipe.protocol, **recipe.flags, **extra_flags}
     return Cell(

@@ -17,9 +17,13 @@ _DROPPED = re.compile(
 
 _RECORDED = re.compile(
     r"^(SGLANG|SGL_|NCCL_|GLOO_|CUDA_|OMP_|MKL_|TORCH|PYTORCH|TRITON|FLASHINFER|HF_|TRANSFORMERS_|LD_PRELOAD$"
-    r"|KMP_|MALLOC_|OPENBLAS|PYTHONPATH$)"
+    r"|KMP_|MALLOC_|OPENBLAS|PYTHONPATH$|LD_LIBRARY_PATH$|DG_|NVSHMEM_|UCX_)"
 )
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|_KEY$|AUTH", re.IGNORECASE)
+# TOKENS and TOKENIZER are SGLang's everyday words (SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION): no secrets.
+_SECRET = re.compile(
+    r"TOKEN(?!S|I[ZS]E)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|_KEY$|AUTH(?!OR_|ORS?$)", re.IGNORECASE
+)
+_URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def compose(own: Mapping[str, str], ambient: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -34,5 +38,5 @@ def recorded(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact(name: str, value: str) -> str:
-    """The value, or three stars where the name says that it is a secret."""
-    return "***" if _SECRET.search(name) else value
+    """The value, or three stars where the name says that it is a secret, and for the login within a URL."""
+    return "***" if _SECRET.search(name) else _URL_LOGIN.sub("***", value)

@@ -30,14 +30,19 @@ class Section:
     line: int
     path: tuple[str, ...]
     values: dict[str, Any]
-    lines: dict[str, int]
+    places: dict[str, tuple[Path, int]]
     _read: set[str] = field(default_factory=set)
 
     def fail(self, message: str, key: str | None = None) -> NoReturn:
         """Raise :class:`DataError` with this section's file, the key's line, and ``message``."""
-        line = self.lines.get(key, self.line) if key else self.line
+        file, line = self._place(key)
         where = ".".join((*self.path, key) if key else self.path)
-        raise DataError(f"{self.file}:{line}: {where or 'file'}: {message}")
+        raise DataError(f"{file}:{line}: {where or 'file'}: {message}")
+
+    def _place(self, key: str | None) -> tuple[Path, int]:
+        """The file and line of a key, or of the section for a key that isn't there."""
+        here = (self.file, self.line)
+        return here if key is None else self.places.get(key, here)
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -77,7 +82,7 @@ class Section:
     def number(self, key: str, default: float | None = None, *, above: float = 0.0, below: float = math.inf) -> float:
         """A finite number with ``above < value < below``."""
         value = self.need(key) if default is None else self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if not is_finite_number(value):
             self.fail(f"must be a number, got {value!r}", key)
         if not above < value < below:
             top = f" and below {below:g}" if math.isfinite(below) else ""
@@ -95,7 +100,7 @@ class Section:
         """A nested mapping (an empty one when it is missing)."""
         value = self.get(key)
         if value is None:
-            return Section(self.file, self.lines.get(key, self.line), (*self.path, key), {}, {})
+            return Section(*self._place(key), (*self.path, key), {}, {})
         if not isinstance(value, Section):
             self.fail(f"must be a mapping, got {value!r}", key)
         return value
@@ -118,12 +123,22 @@ class Section:
 
 
 def merged(base: Section, over: Section) -> Section:
-    """``base`` with the keys of ``over`` in their place; complaints name the file that has the key."""
+    """``base`` with the keys of ``over`` in their place; complaints name the file and line that has the key."""
     values = {**base.values, **over.values}
     for key, value in over.values.items():
         if isinstance(value, Section) and isinstance(base.values.get(key), Section):
             values[key] = merged(base.values[key], value)
-    return Section(over.file, over.line, over.path, values, {**base.lines, **over.lines})
+    return Section(over.file, over.line, over.path, values, {**base.places, **over.places})
+
+
+def is_finite_number(value: object) -> bool:
+    """Whether it is an int or a float (not true or false) that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def read_yaml(path: Path) -> Section:
@@ -140,43 +155,73 @@ def read_yaml(path: Path) -> Section:
 
 def parse_yaml(text: str, path: Path) -> Section:
     """:func:`read_yaml` of a text; ``path`` is only named in complaints."""
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except (UnicodeError, yaml.YAMLError) as error:
+        raise DataError(f"{path}:1: file: not valid YAML ({error})") from None
     try:
         node = loader.get_single_node()
-        if node is None:
+        if node is None or node.tag == "tag:yaml.org,2002:null":
             return Section(path, 1, (), {}, {})
         if not isinstance(node, yaml.MappingNode):
             raise DataError(f"{path}:{node.start_mark.line + 1}: file: must be a mapping")
-        return _section(loader, node, path, ())
-    except yaml.YAMLError as error:
+        return _Reader(loader, path).section(node, (), 0)
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise DataError(f"{path}:{line}: file: not valid YAML ({problem})") from None
     finally:
         loader.dispose()
 
 
-def _section(loader: Any, node: yaml.MappingNode, file: Path, path: tuple[str, ...]) -> Section:
-    values: dict[str, Any] = {}
-    lines: dict[str, int] = {}
-    for key_node, value_node in node.value:
-        key = str(loader.construct_object(key_node, deep=True))
-        line = key_node.start_mark.line + 1
-        if key in values:
-            where = ".".join((*path, key))
-            raise DataError(f"{file}:{line}: {where}: key stands twice (first in line {lines[key]})")
-        lines[key] = line
-        values[key] = _value(loader, value_node, file, (*path, key))
-    return Section(file, node.start_mark.line + 1, path, values, lines)
+_MOST_NODES = 100_000
+"""Far beyond any file of ours; aliases of aliases reach it in a few lines."""
+_DEEPEST = 50
 
 
-def _value(loader: Any, node: yaml.Node, file: Path, path: tuple[str, ...]) -> Any:
-    if isinstance(node, yaml.MappingNode):
-        return _section(loader, node, file, path)
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(loader, item, file, path) for item in node.value]
-    return loader.construct_object(node, deep=True)
+class _Reader:
+    """From the nodes of one file to sections."""
+
+    def __init__(self, loader: Any, file: Path) -> None:
+        self._loader = loader
+        self._file = file
+        self._nodes = 0
+
+    def section(self, node: yaml.MappingNode, path: tuple[str, ...], depth: int) -> Section:
+        values: dict[str, Any] = {}
+        places: dict[str, tuple[Path, int]] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node, path)
+            if key in values:
+                self._fail(key_node, (*path, key), f"key stands twice (first in line {places[key][1]})")
+            places[key] = (self._file, key_node.start_mark.line + 1)
+            values[key] = self._value(value_node, (*path, key), depth + 1)
+        return Section(self._file, node.start_mark.line + 1, path, values, places)
+
+    def _key(self, node: yaml.Node, path: tuple[str, ...]) -> str:
+        """The key as it is written: ``on`` is no truth value and ``010`` no number here."""
+        if not isinstance(node, yaml.ScalarNode) or not node.value.strip():
+            self._fail(node, path, "a key must be a text")
+        if node.tag == "tag:yaml.org,2002:merge":
+            self._fail(node, path, "merge keys (<<) are not read; write 'extends: NAME' in the entry instead")
+        return str(node.value)
+
+    def _value(self, node: yaml.Node, path: tuple[str, ...], depth: int) -> Any:
+        self._nodes += 1
+        if depth > _DEEPEST or self._nodes > _MOST_NODES:
+            self._fail(node, path, "is nested too deeply or repeats itself by aliases")
+        if isinstance(node, yaml.MappingNode):
+            return self.section(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, path, depth + 1) for item in node.value]
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:  # 2026-13-45, !!bool x
+            self._fail(node, path, f"is no valid value ({error})")
+
+    def _fail(self, node: yaml.Node, path: tuple[str, ...], message: str) -> NoReturn:
+        raise DataError(f"{self._file}:{node.start_mark.line + 1}: {'.'.join(path) or 'file'}: {message}")
 
 
 def _plain(value: Any) -> Any:

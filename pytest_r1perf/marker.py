@@ -148,6 +148,7 @@ def check(arguments: Mapping[str, Any], catalog: Catalog) -> PerfSpec:
     """The checked arguments; :class:`R1PerfError` with one sentence for the first mistake."""
     from pytest_r1perf.metrics import metric_named
 
+    arguments = {key: value for key, value in arguments.items() if value is not None or key == "topology"}
     if "topology" not in arguments:
         raise R1PerfError("perf() needs a topology, e.g. perf(topology='tp8', n=5000)")
     for key in _SERVE_ONLY:
@@ -155,7 +156,7 @@ def check(arguments: Mapping[str, Any], catalog: Catalog) -> PerfSpec:
             raise R1PerfError(f"{key} belongs to mode='serve', which this version does not have yet")
     topology = catalog.topology(_text(arguments, "topology"))
     recipe = catalog.recipe(_text(arguments, "recipe")) if arguments.get("recipe") is not None else None
-    if recipe is not None and recipe.topology not in (None, topology.name):
+    if recipe is not None and recipe.topology not in (None, topology.name, topology.reference):
         raise R1PerfError(f"recipe {recipe.name!r} is for topology {recipe.topology!r}, not for {topology.name!r}")
     workload = catalog.workload(_text(arguments, "workload")) if "workload" in arguments else None
     platform = catalog.platform(_text(arguments, "platform")) if arguments.get("platform") is not None else None
@@ -204,10 +205,12 @@ def _text(arguments: Mapping[str, Any], key: str) -> str:
 
 
 def _number(arguments: Mapping[str, Any], key: str) -> float | None:
+    from pytest_r1perf.datafile import is_finite_number
+
     value = arguments.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_finite_number(value):
         raise R1PerfError(f"{key} must be a number, got {value!r}")
     return float(value)
 
@@ -245,24 +248,29 @@ def _metrics(value: object) -> tuple[str, ...]:
 
 
 def _flags(arguments: Mapping[str, Any]) -> tuple[tuple[str, FlagValue], ...]:
-    from pytest_r1perf.topology import LAYOUT_FLAGS
+    from pytest_r1perf.recipe import owner_of
 
     value = _mapping(arguments, "flags")
-    flags: list[tuple[str, FlagValue]] = []
+    flags: dict[str, FlagValue] = {}
     for key, item in value.items():
         name = key.lstrip("-").replace("-", "_")
-        if name in LAYOUT_FLAGS:
-            raise R1PerfError(f"flags[{key!r}] belongs to the topology: choose or define another topology")
-        if not isinstance(item, (str, int, float, bool)):
+        owner = owner_of(name)
+        if not name or name in flags:
+            raise R1PerfError(f"flags[{key!r}] {'names one flag twice' if name else 'is no name'}")
+        if owner is not None:
+            raise R1PerfError(f"flags[{key!r}] belongs to {owner}")
+        if not isinstance(item, (str, int, float)) or (isinstance(item, float) and not math.isfinite(item)):
             raise R1PerfError(f"flags[{key!r}] must be a text, a number, True or False, got {item!r}")
-        flags.append((name, item))
-    return tuple(sorted(flags))
+        flags[name] = item
+    return tuple(sorted(flags.items()))
 
 
 def _env(arguments: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     value = _mapping(arguments, "env")
     for key, item in value.items():
-        if not isinstance(item, str):
+        if not key or "=" in key or "\0" in key:
+            raise R1PerfError(f"env[{key!r}] is no name of an environment variable")
+        if not isinstance(item, str) or "\0" in item:
             raise R1PerfError(f"env[{key!r}] must be a text, got {item!r}")
     return tuple(sorted(value.items()))
 

@@ -8,12 +8,13 @@ costs what it must and no more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.measurement import Measurement, Problem, Sample
+from pytest_r1perf.recorder import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,10 @@ def measure(
     *,
     decided: Callable[[Measurement], bool],
     budget: Budget,
-    kept: Sequence[Sample] = (),
-    protocol: Mapping[str, object],
+    kept: Callable[[Measurement], Kept],
     record: Callable[[Measurement, Sample], None],
 ) -> Measurement:
-    """Measure a cell: ``kept`` rounds that the session already has (and their protocol), then fresh ones.
+    """Measure a cell: the rounds that the session already has of what was prepared, then fresh ones.
 
     The first problem ends it: a broken or invalid round is the cell's verdict, whatever the others say.
     ``record`` is called with each fresh sample as soon as it is known; an :class:`OSError` from it (a full
@@ -74,7 +74,16 @@ def measure(
     measurement = replace(mode.prepare(cell), planned_rounds=plan.maximum)
     if measurement.problem is not None:
         return measurement
-    measurement = replace(measurement, samples=tuple(kept[: plan.maximum]), protocol=protocol)
+    earlier = kept(measurement)
+    measurement = replace(
+        measurement,
+        samples=earlier.samples[: plan.maximum],
+        protocol=earlier.protocol,
+        resolved=earlier.resolved,
+        problem=earlier.problem,
+    )
+    if measurement.problem is not None:
+        return measurement
     while len(measurement.samples) < plan.maximum:
         done = len(measurement.samples)
         if done in plan.looks and decided(measurement):

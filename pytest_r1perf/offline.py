@@ -145,8 +145,6 @@ class OfflineMode:
             cause = "; ".join(f"{check.name}: {check.sentence}" for check in validity.failed)
             return Problem(Verdict.INVALID, cause, log=str(log))
         remarks = [*validity.remarks, *_remarks(exit_)]
-        if facts.retractions:
-            remarks.append(f"{facts.retracted_reqs} requests were retracted (KV cache full)")
         return Sample(
             round=number,
             metrics=_metrics(validity.result, cell),

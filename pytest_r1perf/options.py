@@ -115,7 +115,8 @@ def read_options(config: pytest.Config) -> PerfOptions:
         topologies=topologies,
         selects=bool(topologies) or option("perf") or asks_for_perf(option("markexpr", "") or ""),
         platform=option("perf_platform") or config.getini("perf_platform") or None,
-        sglang=option("perf_sglang") or config.getini("perf_sglang") or None,
+        sglang=_place(config.invocation_params.dir, option("perf_sglang"))
+        or _place(config.rootpath, config.getini("perf_sglang")),
         update=Update.ALL if option("perf_update") else Update.NEW if option("perf_update_new") else Update.NO,
         gate=bool(config.getini("perf_gate")) if gate is None else gate,
         tolerance=_tolerance(option("perf_tolerance")),
@@ -192,6 +193,13 @@ def _rounds(text: str | None) -> tuple[int, int] | None:
         return parse_rounds(text)
     except R1PerfError as error:
         raise R1PerfError(f"--perf-rounds: {error}") from None
+
+
+def _place(base: Path, text: str | None) -> str | None:
+    """A path seen from ``base``; one that begins with ``~``, a variable or ``{r1perf_home}`` is filled in later."""
+    if not text:
+        return None
+    return text if text.startswith(("~", "$", "{")) else str(base / text)
 
 
 def _path(config: pytest.Config, text: str | None) -> Path | None:

@@ -99,7 +99,7 @@ def load_platform(name: str, data: Section) -> Platform:
         rounds=_rounds(_needed(data, "rounds")),
         noise=_noise(data.section("noise")) if "noise" in data else None,
         error_rate=_error_rate(_needed(data, "error_rate")),
-        min_conclusive_n=int(_sourced(_needed(data, "min_conclusive_n"))),
+        min_conclusive_n=_sourced_count(_needed(data, "min_conclusive_n")),
         timeout_s=_sourced(_needed(data, "timeout_s")),
         ceilings=ceilings,
         default_recipes={key: data.section("default_recipes").text(key) for key in data.section("default_recipes")},
@@ -111,7 +111,7 @@ def load_platform(name: str, data: Section) -> Platform:
     return platform
 
 
-_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}|\{r1perf_home\}")
 
 
 def expand(text: str, *, what: str, home: Path) -> str:
@@ -122,6 +122,8 @@ def expand(text: str, *, what: str, home: Path) -> str:
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1) or match.group(2)
+        if name is None:
+            return str(home)
         try:
             return os.environ[name]
         except KeyError:
@@ -130,8 +132,7 @@ def expand(text: str, *, what: str, home: Path) -> str:
                 f"or give the path in the platform's entry of your r1perf.yaml"
             ) from None
 
-    filled = _VARIABLE.sub(value, text.replace("{r1perf_home}", str(home)))
-    return str(Path(filled).expanduser())
+    return str(Path(_VARIABLE.sub(value, text)).expanduser())
 
 
 def _needed(data: Section, key: str) -> Section:
@@ -146,12 +147,19 @@ def _sourced(data: Section, *, below: float = float("inf")) -> float:
     return value
 
 
+def _sourced_count(data: Section) -> int:
+    value = data.integer("value")
+    data.text("source")
+    data.done()
+    return value
+
+
 def _rounds(data: Section) -> tuple[int, int]:
     low, high = data.integer("min"), data.integer("max")
     data.text("source")
     data.done()
     if high < low:
-        data.fail(f"max {high} is below min {low}", "max")
+        data.fail(f"max {high} is below min {low}")
     return low, high
 
 

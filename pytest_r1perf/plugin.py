@@ -58,6 +58,12 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """xdist: a worker knows its tests."""
+    node.config.stash[SESSION].worker_collected(ids)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001
     """xdist: a worker has ended."""
     node.config.stash[SESSION].worker_done(getattr(node, "workeroutput", None) or {})
@@ -164,9 +170,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[SESSION].finish(session, exitstatus)
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """The table."""
     from pytest_r1perf.report.terminal import write_summary
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pytest_r1perf.datafile import Section
+from pytest_r1perf.datafile import Section, is_finite_number
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.topology import LAYOUT_FLAGS
 
@@ -50,6 +50,26 @@ class Recipe:
 DEFAULT_RECIPE = Recipe("default", None, {}, {}, {}, None, "the platform's own flags and nothing more")
 
 
+_OWNERS: Mapping[str, frozenset[str]] = {
+    "the topology: choose or define another topology": LAYOUT_FLAGS
+    | {"tp", "pp", "dp", "ep", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"}
+    | {"expert_parallel_size", "attn_dp_size"},
+    "the workload: give n, or another workload": frozenset(
+        {"num_prompts", "seed", "dataset_name", "dataset_path", "sharegpt_output_len", "sharegpt_context_len"}
+    ),
+    "the platform: give it in its entry of your r1perf.yaml": frozenset({"model", "model_path"}),
+    "the plugin, which sets it itself": frozenset({"result_filename", "backend", "skip_warmup", "profile"}),
+}
+
+
+def owner_of(flag: str) -> str | None:
+    """Who sets a flag that neither a recipe nor a marker may give: the later of two on a command line wins.
+
+    Other spellings of the same flag are SGLang's own (``add_cli_args`` of 0.4.3 to 0.5.23).
+    """
+    return next((owner for owner, names in _OWNERS.items() if flag in names), None)
+
+
 def load_recipe(name: str, data: Section) -> Recipe:
     """One entry of ``recipes:``."""
     protocol: dict[str, FlagValue] = {}
@@ -73,11 +93,12 @@ def load_recipe(name: str, data: Section) -> Recipe:
 
 
 def load_flags(data: Section) -> dict[str, FlagValue]:
-    """A mapping of logical flags; layout flags are refused (they are the topology's)."""
+    """A mapping of logical flags; those of another owner (:func:`owner_of`) are refused."""
     flags: dict[str, FlagValue] = {}
     for key in data:
-        if key in LAYOUT_FLAGS:
-            data.fail("belongs to the topology, not to flags", key)
+        owner = owner_of(key)
+        if owner is not None:
+            data.fail(f"belongs to {owner}", key)
         flags[key] = flag_value(data, key)
     return flags
 
@@ -87,7 +108,7 @@ def load_env(data: Section) -> dict[str, str]:
     env: dict[str, str] = {}
     for key in data:
         value = data.get(key)
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        if not isinstance(value, str) and not is_finite_number(value):
             data.fail(f"must be a text or a number, got {value!r}", key)
         env[key] = str(value)
     return env
@@ -96,7 +117,7 @@ def load_env(data: Section) -> dict[str, str]:
 def flag_value(data: Section, key: str) -> FlagValue:
     """One scalar of YAML that can stand behind a flag."""
     value = data.need(key)
-    if not isinstance(value, (str, int, float, bool)):
+    if not isinstance(value, (str, int, float, bool)) or (isinstance(value, float) and not is_finite_number(value)):
         data.fail(f"must be a text, a number, true or false, got {value!r}", key)
     return value
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_r1perf import records
-from pytest_r1perf.cell import Cell
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.records import SessionFolder
 from pytest_r1perf.verdict import Verdict
@@ -26,6 +25,7 @@ class Kept:
     samples: tuple[Sample, ...]
     problem: Problem | None
     protocol: Mapping[str, object]
+    resolved: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,20 @@ class Recorder:
     folder: SessionFolder
     writer: str
 
-    def kept(self, cell: Cell, versions: Mapping[str, str]) -> Kept:
-        """The rounds of this measurement in the same SGLang environment; a problem is kept like a sample.
+    def kept(self, prepared: Measurement) -> Kept:
+        """The rounds of this cell, workload and SGLang environment; a problem is kept like a sample.
 
         Otherwise measuring again until it passes would be one ``--perf-resume`` away.
         """
-        own = [
-            line
-            for line in records.lines(self.folder)
-            if line.get("fingerprint") == cell.fingerprint and line.get("versions") == dict(versions)
-        ]
+        what = _what(prepared)
+        own = [line for line in records.lines(self.folder) if all(line.get(key) == what[key] for key in what)]
         samples = sorted((line for line in own if line["kind"] == "sample"), key=lambda line: int(line["round"]))
         problem = next((line for line in own if line["kind"] == "problem"), None)
         return Kept(
             samples=tuple(self._sample(line) for line in samples),
             problem=_problem(problem) if problem else None,
             protocol=samples[0]["protocol"] if samples else {},
+            resolved=samples[0].get("resolved", {}) if samples else {},
         )
 
     def sample(self, measurement: Measurement, sample: Sample, nodeid: str, hardware: str) -> None:
@@ -68,7 +66,7 @@ class Recorder:
             "env": dict(measurement.env),
         }
         if sample.round == 1:
-            line["resolved"] = {key: str(value) for key, value in measurement.resolved.items()}
+            line["resolved"] = {key: _plain(value) for key, value in measurement.resolved.items()}
         records.append(self.folder, self.writer, line)
 
     def problem(self, measurement: Measurement, nodeid: str) -> None:
@@ -101,11 +99,24 @@ def _identity(kind: str, measurement: Measurement, nodeid: str) -> dict[str, Any
         "kind": kind,
         "time": datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
         "nodeid": nodeid,
-        "fingerprint": measurement.cell.fingerprint,
         "topology": measurement.cell.topology.name,
         "cell": measurement.cell.key,
+        **_what(measurement),
+    }
+
+
+def _what(measurement: Measurement) -> dict[str, Any]:
+    """What must be the same for two rounds to be of one measurement."""
+    return {
+        "fingerprint": measurement.cell.fingerprint,
+        "workload": measurement.workload.digest if measurement.workload is not None else None,
         "versions": dict(measurement.versions),
     }
+
+
+def _plain(value: object) -> object:
+    """A value that JSON gives back as it was, or its text."""
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
 def _problem(line: Mapping[str, Any]) -> Problem:

@@ -110,11 +110,6 @@ class Runner:
         except R1PerfError as error:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
         with self.lease(hardware, cell, nodeid):
-            kept = self.recorder.kept(cell, environment.versions)
-            if kept.problem is not None:
-                return Measurement(
-                    cell, kept.samples, kept.problem, versions=environment.versions, protocol=kept.protocol
-                )
             try:
                 measurement = measure(
                     cell,
@@ -122,12 +117,11 @@ class Runner:
                     plan,
                     decided=decided,
                     budget=self.budget,
-                    kept=kept.samples,
-                    protocol=kept.protocol,
+                    kept=self.recorder.kept,
                     record=lambda now, sample: self.recorder.sample(now, sample, nodeid, hardware.key),
                 )
             except OSError as error:
                 reason = f"results cannot be written to {self.recorder.folder.path} ({error.strerror or error})"
-                return Measurement(cell, kept.samples, Problem(Verdict.INFRA, reason))
+                return Measurement(cell, problem=Problem(Verdict.INFRA, reason))
             self.recorder.problem(measurement, nodeid)
         return measurement

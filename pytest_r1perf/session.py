@@ -103,9 +103,11 @@ class PerfSession:
             self.catalog.platform(self.options.platform)
         if self.options.sglang is not None:
             from pytest_r1perf.childenv import compose
+            from pytest_r1perf.platform import expand
+            from pytest_r1perf.rig.home import home
             from pytest_r1perf.sglang.environment import interpreter_of, probe
 
-            probe(interpreter_of(self.options.sglang), compose({}))
+            probe(interpreter_of(expand(self.options.sglang, what="--sglang", home=home())), compose({}))
         if not self.config.option.collectonly:
             _ = self.folder
 
@@ -248,6 +250,11 @@ class PerfSession:
         """Tell a worker which session it belongs to."""
         workerinput["r1perf"] = {"folder": str(self._planned.path)}
 
+    def worker_collected(self, ids: list[str]) -> None:
+        """Know what is selected before any worker ends: an interrupted session has a table too."""
+        if self.options.selects:
+            self.selected = len(ids)
+
     def worker_done(self, workeroutput: dict[str, Any]) -> None:
         """Take over a worker's counts; every worker collects the same."""
         counts = workeroutput.get("r1perf")
@@ -274,7 +281,8 @@ class PerfSession:
             return
         if self.options.update is not Update.NO:
             self._store_baselines(session)
-        if self.selected and self._planned.path.is_dir() and exitstatus != pytest.ExitCode.INTERRUPTED:
+        begun = (self._folder is not None or self.selected) and self._planned.path.is_dir()
+        if begun and exitstatus != pytest.ExitCode.INTERRUPTED:
             from pytest_r1perf.records import append
 
             with contextlib.suppress(OSError):

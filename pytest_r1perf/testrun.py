@@ -76,6 +76,9 @@ class TestRun:
             if self._fails(result):
                 self.results[0] = replace(result, failed=True)
                 self.item.add_report_section("call", "r1perf verdict", failure_message(result))
+            elif result.verdict is Verdict.STORED:
+                cause = "not stored as a baseline, since the test's body failed"
+                self.results[0] = replace(result, verdict=Verdict.MEASURED, cause=cause, entry=None)
             return
         if error is None or self._fails(result):
             self._raise_verdict()
@@ -104,11 +107,13 @@ class TestRun:
         if report.skipped and self._skip_reason and isinstance(report.longrepr, tuple):
             path, line, _ = self.item.location
             report.longrepr = (path, (line or 0) + 1, f"Skipped: {self._skip_reason}")
+        properties: list[tuple[str, object]] = []
         for result in self.results[:1]:
-            report.user_properties.append(("r1perf_verdict", result.verdict.value))
-            report.user_properties.append(("r1perf_cell", f"{result.topology}/{result.key}"))
-            for name, median in result.medians.items():
-                report.user_properties.append((f"r1perf_{name}", median))
+            properties.append(("r1perf_verdict", result.verdict.value))
+            properties.append(("r1perf_cell", f"{result.topology}/{result.key}"))
+            properties += [(f"r1perf_{name}", median) for name, median in result.medians.items()]
+        report.user_properties += properties
+        self.item.user_properties += properties  # JUnit takes them from the teardown's report, still to come
 
     def _raise_verdict(self) -> None:
         assert self.assessment is not None

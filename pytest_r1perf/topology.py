@@ -70,5 +70,5 @@ def load_topology(name: str, data: Section) -> Topology:
     )
     data.done()
     if topology.gpus_used % topology.nnodes:
-        data.fail(f"{topology.gpus_used} GPUs cannot be spread evenly over {topology.nnodes} nodes", "nnodes")
+        data.fail(f"{topology.gpus_used} GPUs cannot be spread evenly over {topology.nnodes} nodes")
     return topology

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics as plain
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pytest_r1perf.metrics import METRICS, Metric
@@ -76,9 +76,11 @@ _FAILING = frozenset(
 )
 _WORST_FIRST = (
     Verdict.REGRESSED,
+    Verdict.XPASS,
     Verdict.UNDECIDED,
     Verdict.INCOMPARABLE,
     Verdict.NO_BASELINE,
+    Verdict.XFAIL,
     Verdict.PASS,
     Verdict.IMPROVED,
 )
@@ -113,7 +115,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a cell is judged: tolerance, floor, error rate of one look, and the platform's noise."""
+    """How a metric is judged: tolerance, floor, error rate of one look, and the platform's noise.
+
+    ``alpha`` is shared once more where a baseline and a floor can both make it REGRESSED.
+    """
 
     tolerance: float
     floor: float | None
@@ -123,13 +128,13 @@ class Terms:
     noise_run: tuple[float, float] | None = None
 
 
-def terms_for(platform: Platform, *, tolerance: float, floor: float | None, looks: int) -> Terms:
-    """The platform's error rate shared over the looks that were planned beforehand (Bonferroni)."""
+def terms_for(platform: Platform, *, tolerance: float, floor: float | None, looks: int, metrics: int = 1) -> Terms:
+    """The platform's error rate shared over the looks planned beforehand and the cell's metrics (Bonferroni)."""
     noise = platform.noise
     return Terms(
         tolerance=tolerance,
         floor=floor,
-        alpha=platform.error_rate.per_cell / looks,
+        alpha=platform.error_rate.per_cell / (looks * metrics),
         noise_between=noise.session_cv if noise else None,
         noise_sessions=noise.sessions if noise else 2,
         noise_run=(noise.run_cv, noise.runs - 1) if noise else None,
@@ -139,8 +144,10 @@ def terms_for(platform: Platform, *, tolerance: float, floor: float | None, look
 def judge(metric_name: str, values: Sequence[float], reference: Reference | None, terms: Terms) -> Judgement:
     """The verdict on one metric. ``reference`` is ``None`` where nothing is stored."""
     metric = METRICS[metric_name]
+    if reference is not None and terms.floor is not None:
+        terms = replace(terms, alpha=terms.alpha / 2)
     ratio = _ratio(metric, values, reference, terms) if reference is not None else None
-    floor = _floor(values, terms) if terms.floor is not None else None
+    floor = _floor(values, terms.floor, terms) if terms.floor is not None else None
     verdicts: list[tuple[Verdict, str]] = []
     if reference is not None:
         verdicts.append(_against_baseline(ratio, terms.tolerance))
@@ -149,8 +156,8 @@ def judge(metric_name: str, values: Sequence[float], reference: Reference | None
     if not verdicts:
         verdicts.append((Verdict.NO_BASELINE, "nothing is stored for this cell and no floor is given"))
     verdict, reason = min(verdicts, key=lambda item: _WORST_FIRST.index(item[0]))
-    if verdict is Verdict.PASS and any(item[0] is Verdict.IMPROVED for item in verdicts):
-        verdict = Verdict.IMPROVED
+    if verdict is Verdict.PASS:  # the floor holds, too: the better of the two is the news
+        verdict, reason = next((item for item in verdicts if item[0] is Verdict.IMPROVED), (verdict, reason))
     return Judgement(
         metric=metric_name,
         verdict=verdict,
@@ -163,15 +170,16 @@ def judge(metric_name: str, values: Sequence[float], reference: Reference | None
         mean=floor.scaled(terms.floor) if floor is not None and terms.floor is not None else None,
         tolerance=terms.tolerance,
         detectable=detectable_drop(ratio, terms.tolerance) if ratio is not None else _floor_power(floor),
-        rounds_needed=_rounds_needed(verdict, values, ratio, floor, terms),
+        rounds_needed=_rounds_needed(values, reference, ratio, floor, terms) if verdict is Verdict.UNDECIDED else None,
         reason=reason,
     )
 
 
 def judge_antipattern(metric_name: str, values: Sequence[float], reference: Reference, terms: Terms) -> Judgement:
     """Design section 6: surely slower is XFAIL, surely no worse than tolerance is XPASS, else UNDECIDED."""
-    judgement = judge(metric_name, values, reference, terms)
+    judgement = judge(metric_name, values, reference, replace(terms, floor=None))
     ratio = judgement.ratio
+    needed: int | None = None
     if ratio is None:
         verdict, reason = Verdict.UNDECIDED, _NO_SPREAD
     elif ratio.upper < 1:
@@ -180,17 +188,16 @@ def judge_antipattern(metric_name: str, values: Sequence[float], reference: Refe
         verdict, reason = Verdict.XPASS, "no longer slower than the reference: re-validate this rule"
     else:
         verdict, reason = Verdict.UNDECIDED, "neither surely slower nor surely as fast as the reference"
-    return Judgement(
-        metric=metric_name,
+        low = 1 - terms.tolerance
+        bounds = [1.0] * (ratio.estimate < 1) + [low] * (ratio.estimate > low)
+        counts = [_rounds(ratio, bound, values, reference, terms) for bound in bounds]
+        needed = min((count for count in counts if count is not None), default=None)
+    return replace(
+        judgement,
         verdict=verdict,
-        rounds=judgement.rounds,
-        median=judgement.median,
-        spread=judgement.spread,
-        baseline=judgement.baseline,
-        ratio=ratio,
-        tolerance=terms.tolerance,
-        detectable=judgement.detectable,
         reason=reason,
+        detectable=detectable_drop(ratio, 0.0) if ratio is not None else None,
+        rounds_needed=needed,
     )
 
 
@@ -200,12 +207,11 @@ def worst(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, ...]:
-    """``"key: old -> new"`` for every protocol key that both sides know and that differs."""
-    return tuple(
-        f"{key}: {old[key]} -> {new[key]}"
-        for key in old
-        if key in new and old[key] is not None and new[key] is not None and old[key] != new[key]
-    )
+    """``"key: old -> new"`` for every protocol key that both sides have and that differs.
+
+    ``None`` is a value (no speculation, no backend of its own); what a release doesn't know is left out.
+    """
+    return tuple(f"{key}: {old[key]} -> {new[key]}" for key in old if key in new and old[key] != new[key])
 
 
 _NO_SPREAD = "one round a side says nothing about the spread: measure at least two"
@@ -217,10 +223,10 @@ def _ratio(metric: Metric, values: Sequence[float], reference: Reference, terms:
     return interval_of_ratio(new, old, alpha=terms.alpha, fallback_cv=terms.noise_run, between=between)
 
 
-def _floor(values: Sequence[float], terms: Terms) -> Interval | None:
+def _floor(values: Sequence[float], floor: float, terms: Terms) -> Interval | None:
     """The mean over the floor; floors are for metrics where more is better (checked at collection)."""
-    mean = interval_of_mean(values, alpha=terms.alpha, fallback_cv=terms.noise_run, between=_sessions(terms, count=1))
-    return None if mean is None or terms.floor is None else mean.scaled(1 / terms.floor)
+    between = _sessions(terms, count=1)
+    return interval_of_mean(values, alpha=terms.alpha, unit=floor, fallback_cv=terms.noise_run, between=between)
 
 
 def _sessions(terms: Terms, *, count: int) -> list[Component]:
@@ -259,17 +265,42 @@ def _floor_power(over: Interval | None) -> float | None:
 
 
 def _rounds_needed(
-    verdict: Verdict, values: Sequence[float], ratio: Interval | None, floor: Interval | None, terms: Terms
+    values: Sequence[float], reference: Reference | None, ratio: Interval | None, floor: Interval | None, terms: Terms
 ) -> int | None:
-    if verdict is not Verdict.UNDECIDED:
-        return None
-    variance = log_variance(values)
-    needed: list[int | None] = []
-    for interval, bound in ((ratio, 1 - terms.tolerance), (floor, 1.0)):
+    """One bound that is surely broken decides; else all must be shown to hold."""
+    below: list[int | None] = []
+    above: list[int | None] = []
+    for interval, bound, against in ((ratio, 1 - terms.tolerance, reference), (floor, 1.0, None)):
         if interval is not None and interval.lower < bound <= interval.upper:
-            fixed = max(0.0, interval.log_se**2 - variance / len(values))
-            needed.append(
-                rounds_to_decide(interval, bound, rounds=len(values), run_variance=variance, fixed_variance=fixed)
-            )
-    known = [count for count in needed if count is not None]
-    return max(known) if known and len(known) == len(needed) else None
+            side = below if interval.estimate < bound else above
+            side.append(_rounds(interval, bound, values, against, terms))
+    broken = [count for count in below if count is not None]
+    held = [count for count in above if count is not None]
+    if broken:
+        return min(broken)
+    return max(held) if held and not below and len(held) == len(above) else None
+
+
+def _rounds(
+    interval: Interval, bound: float, values: Sequence[float], reference: Reference | None, terms: Terms
+) -> int | None:
+    """Rounds on the new side that would take the interval off the bound."""
+    old = reference.values if reference is not None else ()
+    one = _of_one_round(values, old, terms)
+    if one is None:
+        return None
+    fixed: list[Component] = []
+    if reference is None or not reference.same_session:
+        fixed += _sessions(terms, count=1 if reference is None else 2)
+    stored = _of_one_round(old, values, terms) if old else None
+    if stored is not None:
+        fixed.append(Component(stored.variance / len(old), stored.df))
+    return rounds_to_decide(interval, bound, rounds=len(values), run_variance=one.variance, fixed=fixed)
+
+
+def _of_one_round(values: Sequence[float], other: Sequence[float], terms: Terms) -> Component | None:
+    """Log variance of one round: the side's own, else the platform's, else the other side's."""
+    if len(values) < 2 and terms.noise_run is not None:
+        return Component(terms.noise_run[0] ** 2, terms.noise_run[1])
+    side = values if len(values) > 1 else other
+    return Component(log_variance(side), len(side) - 1) if len(side) > 1 else None

@@ -24,7 +24,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
         yield
         return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         raise pytest.exit.Exception("SIGTERM", pytest.ExitCode.INTERRUPTED)
 
     signal.signal(signal.SIGTERM, interrupt)
