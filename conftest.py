@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-collect_ignore = ["build", "dist", "benchmarks"]
+pytest_plugins = ["pytester"]

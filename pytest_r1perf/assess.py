@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_r1perf import baseline as baselines
 from pytest_r1perf.antipatterns import Rule, RuleKind, matching
 from pytest_r1perf.baseline import Baseline
-from pytest_r1perf.cell import Cell, reference_of
+from pytest_r1perf.cell import Cell
+from pytest_r1perf.changes import changes_since, command_line
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.expected import advice, assess_oom, assess_slower
 from pytest_r1perf.fit import idle
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
@@ -29,7 +31,6 @@ from pytest_r1perf.verdict import (
     Verdict,
     differences,
     judge,
-    judge_antipattern,
     terms_for,
     worst,
 )
@@ -72,13 +73,13 @@ class Assessor:
             _refuse_rejected(rules, version)
         except R1PerfError as error:
             broken = Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
-            return Assessment(broken, self._result(broken, spec, nodeid, notes=notes))
-        notes += [_advice(rule) for rule in rules if rule.kind is RuleKind.ADVISORY]
+            return Assessment(broken, self.result(broken, spec, nodeid, notes=notes))
+        notes += [advice(rule) for rule in rules if rule.kind is RuleKind.ADVISORY]
         by_kind = {rule.kind: rule for rule in reversed(rules)}
         if RuleKind.OOM in by_kind:
-            measurement, result = self._assess_oom(cell, spec, nodeid, by_kind[RuleKind.OOM], notes)
+            measurement, result = assess_oom(self, cell, spec, nodeid, by_kind[RuleKind.OOM], notes)
         elif RuleKind.SLOWER in by_kind:
-            measurement, result = self._assess_slower(cell, spec, nodeid, plan, by_kind[RuleKind.SLOWER], notes)
+            measurement, result = assess_slower(self, cell, spec, nodeid, plan, by_kind[RuleKind.SLOWER], notes)
         else:
             measurement, result = self._assess_plain(cell, spec, nodeid, plan, stored, floor, notes)
         return Assessment(measurement, result, rules)
@@ -88,7 +89,7 @@ class Assessor:
         cell = self.runner.cell_of(spec)
         plan = self.runner.plan(spec, cell.platform)
         measurement = self.runner.measure(cell, nodeid, plan, lambda now: True)
-        result = self._result(measurement, spec, nodeid)
+        result = self.result(measurement, spec, nodeid)
         if measurement.problem is None and measurement.samples:
             result = replace(result, verdict=Verdict.MEASURED, cause="")
         return Assessment(measurement, result)
@@ -103,7 +104,7 @@ class Assessor:
         floor: float | None,
         notes: list[str],
     ) -> tuple[Measurement, CellResult]:
-        terms = self._terms(spec, cell.platform, plan, stored=stored, floor=floor)
+        terms = self.terms(spec, cell.platform, plan, stored=stored, floor=floor)
 
         def judged(now: Measurement) -> tuple[Judgement, ...]:
             return _judge_all(now, spec, stored, terms)
@@ -116,11 +117,11 @@ class Assessor:
             lambda now: not storing and worst(judged(now)).verdict is not Verdict.UNDECIDED,
         )
         if measurement.problem is not None or not measurement.samples:
-            return measurement, self._result(measurement, spec, nodeid, notes=notes)
+            return measurement, self.result(measurement, spec, nodeid, notes=notes)
         judgements = judged(measurement)
         barriers = self._barriers(cell, stored, measurement)
-        notes = [*notes, *barriers, *_changes(stored, measurement)]
-        result = self._result(measurement, spec, nodeid, judgements, notes=notes)
+        notes = [*notes, *barriers, *changes_since(stored, measurement)]
+        result = self.result(measurement, spec, nodeid, judgements, notes=notes)
         result = replace(result, entry=self._entry(measurement))
         if storing and not _below_floor(judgements):
             result = replace(result, verdict=Verdict.STORED, cause=_stored_cause(judgements[0], self._path(cell)))
@@ -128,49 +129,7 @@ class Assessor:
             result = replace(result, verdict=Verdict.INCOMPARABLE, cause="; ".join(barriers))
         return measurement, result
 
-    def _assess_slower(
-        self, cell: Cell, spec: PerfSpec, nodeid: str, plan: RoundPlan, rule: Rule, notes: list[str]
-    ) -> tuple[Measurement, CellResult]:
-        """An anti-pattern against the reference recipe, both of this session."""
-        reference_cell = reference_of(cell, self.runner.catalog)
-        reference_plan = self.runner.plan(PerfSpec(cell.topology.name), cell.platform)
-        reference = self.runner.measure(reference_cell, nodeid, reference_plan, lambda now: False)
-        if reference.problem is not None or not reference.samples:
-            result = self._result(reference, spec, nodeid, notes=notes)
-            return reference, replace(result, cause=f"the reference {reference_cell.label}: {result.cause}")
-        terms = self._terms(spec, cell.platform, plan)
-
-        def judged(now: Measurement) -> tuple[Judgement, ...]:
-            return tuple(
-                judge_antipattern(
-                    metric, now.values(metric), Reference(reference.values(metric), same_session=True), terms
-                )
-                for metric in spec.metrics[:1]
-            )
-
-        measurement = self.runner.measure(
-            cell, nodeid, plan, lambda now: judged(now)[0].verdict is not Verdict.UNDECIDED
-        )
-        if measurement.problem is not None or not measurement.samples:
-            return measurement, self._result(measurement, spec, nodeid, notes=notes)
-        judgement = judged(measurement)[0]
-        notes = [*notes, f"compared with the reference {reference_cell.label} of this session"]
-        result = self._result(measurement, spec, nodeid, (judgement,), notes=notes)
-        return measurement, replace(result, verdict=judgement.verdict, cause=_cost(rule, judgement))
-
-    def _assess_oom(
-        self, cell: Cell, spec: PerfSpec, nodeid: str, rule: Rule, notes: list[str]
-    ) -> tuple[Measurement, CellResult]:
-        measurement = self.runner.measure(cell, nodeid, RoundPlan(1, 1), lambda now: False)
-        result = self._result(measurement, spec, nodeid, notes=notes)
-        if result.verdict is Verdict.OOM:
-            result = replace(result, verdict=Verdict.XFAIL)
-        elif measurement.problem is None and measurement.samples:
-            cause = f"did not run out of memory: re-validate this rule ({_advice(rule)})"
-            result = replace(result, verdict=Verdict.XPASS, cause=cause)
-        return measurement, result
-
-    def _terms(
+    def terms(
         self,
         spec: PerfSpec,
         platform: Platform,
@@ -182,7 +141,7 @@ class Assessor:
         """Tolerance by option, then marker, then the baseline's own, then the platform's."""
         given = (self.runner.options.tolerance, spec.tolerance, stored.tolerance if stored else None)
         tolerance = next((value for value in given if value is not None), platform.tolerance)
-        return terms_for(platform, tolerance=tolerance, floor=floor, looks=len(plan.looks))
+        return terms_for(platform, tolerance=tolerance, floor=floor, looks=len(plan.looks), metrics=len(spec.metrics))
 
     def _stores(self, stored: Baseline | None) -> bool:
         update = self.runner.options.update
@@ -216,7 +175,7 @@ class Assessor:
             for file in files
         ]
 
-    def _result(
+    def result(
         self,
         measurement: Measurement,
         spec: PerfSpec,
@@ -225,6 +184,7 @@ class Assessor:
         *,
         notes: Sequence[str] = (),
     ) -> CellResult:
+        """The result of a measurement: its problem, or the worst of the judgements."""
         cell, problem, samples = measurement.cell, measurement.problem, measurement.samples
         hardware = self.runner.find_hardware(cell.platform)
         if problem is not None:
@@ -265,7 +225,7 @@ class Assessor:
                 "git_commit": self.git_commit,
                 "versions": dict(measurement.versions),
                 "env": dict(measurement.env),
-                "command": _command(measurement),
+                "command": command_line(measurement),
             },
         }
 
@@ -310,52 +270,6 @@ def _below_floor(judgements: Sequence[Judgement]) -> bool:
     return any(item.floor is not None and item.mean is not None and item.mean.upper < item.floor for item in judgements)
 
 
-def _changes(stored: Baseline | None, measurement: Measurement) -> list[str]:
-    """What else changed since the baseline: versions, environment, command line."""
-    if stored is None:
-        return []
-    changes: list[str] = []
-    for name, now in (("versions", measurement.versions), ("env", measurement.env)):
-        old = stored.provenance.get(name)
-        if isinstance(old, Mapping):
-            keys = [*old, *(key for key in now if key not in old)]
-            changes += [
-                f"{name}: {key}: {old.get(key, 'absent')} -> {now.get(key, 'absent')}"
-                for key in keys
-                if old.get(key) != now.get(key)
-            ]
-    old_flags = _flag_values(str(stored.provenance.get("command", "")))
-    new_flags = _flag_values(_command(measurement))
-    changes += [
-        f"command: {flag} {old_flags.get(flag, 'absent')} -> {new_flags.get(flag, 'absent')}"
-        for flag in {**old_flags, **new_flags}
-        if old_flags.get(flag) != new_flags.get(flag)
-    ]
-    return changes
-
-
-def _flag_values(command: str) -> dict[str, str]:
-    """``--flag value`` pairs of a command line; a bare switch has the value ``on``."""
-    values: dict[str, str] = {}
-    flag = ""
-    for word in shlex.split(command):
-        if word.startswith("--"):
-            flag = word
-            values[flag] = "on"
-        elif flag:
-            values[flag] = word
-    return values
-
-
-def _command(measurement: Measurement) -> str:
-    """The command line without the interpreter's and the result file's paths, which differ everywhere."""
-    words = list(measurement.command[1:])
-    if "--result-filename" in words:
-        at = words.index("--result-filename")
-        del words[at : at + 2]
-    return shlex.join(["python", *words])
-
-
 def _stored_cause(judgement: Judgement, path: str) -> str:
     if judgement.ratio is None:
         return f"stored in {path}"
@@ -366,17 +280,3 @@ def _refuse_rejected(rules: Sequence[Rule], version: str) -> None:
     for rule in rules:
         if rule.kind is RuleKind.REJECTED:
             raise R1PerfError(f"{rule.title}: sglang {version} refuses it; instead: {rule.instead}")
-
-
-def _advice(rule: Rule) -> str:
-    return f"{rule.id}: {rule.title}; instead: {rule.instead}"
-
-
-def _cost(rule: Rule, judgement: Judgement) -> str:
-    """The measured cost beside the published one."""
-    published = f"published {rule.impact:+.0%}" if rule.impact is not None else "no figure published"
-    if judgement.ratio is None:
-        return f"{rule.id}: {judgement.reason}"
-    ratio = judgement.ratio
-    measured = f"{ratio.estimate - 1:+.0%} [{ratio.lower - 1:+.0%}, {ratio.upper - 1:+.0%}]"
-    return f"{rule.id}: {judgement.reason}: {judgement.metric} {measured}, {published}; instead: {rule.instead}"

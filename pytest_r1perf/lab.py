@@ -158,6 +158,8 @@ class PerfLab:
         Raises :class:`R1PerfError` for two platforms, or with one round on each side (no spread to see).
         """
         left, right = a._assessment.measurement, b._assessment.measurement
+        if a.topology != b.topology:
+            self._run.note(f"mixed topologies in one comparison: {a.topology} and {b.topology}")
         if left.cell.platform.name != right.cell.platform.name:
             raise R1PerfError(f"{a.label} and {b.label} are of different platforms: they cannot be compared")
         schema = metric_named(metric)

@@ -77,7 +77,7 @@ def measure(
     earlier = kept(measurement)
     measurement = replace(
         measurement,
-        samples=earlier.samples[: plan.maximum],
+        samples=earlier.samples,
         protocol=earlier.protocol,
         resolved=earlier.resolved,
         problem=earlier.problem,

@@ -13,6 +13,7 @@ import pytest
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.marker import MARKER_LINE
 from pytest_r1perf.options import add_options, read_options
+from pytest_r1perf.selection import declare_overrides
 from pytest_r1perf.session import PerfSession
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001
     node.config.stash[SESSION].worker_done(getattr(node, "workeroutput", None) or {})
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """An empty body may be parametrized over the marker's arguments."""
+    declare_overrides(metafunc)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, object, object]:
     """Check the markers as soon as the tests exist."""
@@ -108,8 +115,9 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:
-    """The one line about deselected perf tests."""
-    return config.stash[SESSION].deselected_line() or []
+    """A line about deselected perf tests, and one about what is resumed."""
+    session = config.stash[SESSION]
+    return [line for line in (session.deselected_line(), session.resume_line()) if line is not None]
 
 
 @pytest.hookimpl(tryfirst=True)

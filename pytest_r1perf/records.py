@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.launch.mark import new_mark, owner_alive, parse
 
 FORMAT = 1
 """Version of the line format; readers refuse a newer one."""
@@ -35,10 +36,10 @@ class SessionFolder:
 
 
 def plan_session(out: Path, *, resume: bool) -> SessionFolder:
-    """A new session's folder, or with ``resume`` the newest one that never ended; makes nothing yet."""
-    open_ones = [folder for folder in sessions(out) if not _ended(folder)] if resume else []
-    if open_ones:
-        return open_ones[-1]
+    """A new session's folder, or with ``resume`` the newest one if it never ended; makes nothing yet."""
+    newest = next(reversed(sessions(out)), None) if resume else None
+    if newest is not None and _is_dead(newest):
+        return newest
     return SessionFolder(out / f"{datetime.datetime.now():%Y%m%d.%H%M%S}.{secrets.token_hex(2)}")
 
 
@@ -49,7 +50,7 @@ def begin(folder: SessionFolder, writer: str) -> None:
     """
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
-        append(folder, writer, {"kind": "start", "session": folder.name})
+        append(folder, writer, {"kind": "start", "session": folder.name, "owner": str(new_mark(folder.name))})
     except OSError as error:
         raise R1PerfError(
             f"--perf-out {folder.path.parent}: cannot be written ({error.strerror or error}): choose another directory"
@@ -98,5 +99,9 @@ def lines(folder: SessionFolder) -> Iterator[dict[str, Any]]:
                 yield line
 
 
-def _ended(folder: SessionFolder) -> bool:
-    return any(line.get("kind") == "end" for line in lines(folder))
+def _is_dead(folder: SessionFolder) -> bool:
+    """Whether a session was killed: it has no end, and none of its processes lives."""
+    known = list(lines(folder))
+    owners = [parse(str(line["owner"])) for line in known if "owner" in line]
+    ended = any(line.get("kind") == "end" for line in known)
+    return not ended and not any(owner is not None and owner_alive(owner) for owner in owners)

@@ -119,6 +119,20 @@ def named_by_id(config: pytest.Config) -> Callable[[pytest.Item], bool]:
     return asked
 
 
+def declare_overrides(metafunc: pytest.Metafunc) -> None:
+    """Let a perf test be parametrized over marker arguments that its function doesn't take.
+
+    pytest refuses to parametrize a name that no function or fixture uses; such a name is used by the marker.
+    """
+    if metafunc.definition.get_closest_marker("perf") is None:
+        return
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        for name in names.split(",") if isinstance(names, str) else names:
+            if name.strip() in ARGUMENTS and name.strip() not in metafunc.fixturenames:
+                metafunc.fixturenames.append(name.strip())
+
+
 def _overrides(item: pytest.Item) -> dict[str, Any]:
     """Parametrized arguments that are named like a marker argument."""
     callspec = getattr(item, "callspec", None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
 from collections.abc import Generator, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -65,12 +63,11 @@ class PerfSession:
         own = self.config.rootpath / USER_FILE
         return load_catalog([*([own] if own.is_file() else []), *self.options.data])
 
-    @cached_property
-    def _hardware(self) -> dict[bool, Hardware | None]:
-        """This host's, by "is a CPU"; the GPUs are only asked for on a GPU platform."""
+    def _hardware_of(self, platform: str) -> Hardware | None:
+        """This host's hardware of a platform's kind."""
         from pytest_r1perf.hardware import cpu_hardware, gpu_hardware
 
-        return {True: cpu_hardware(), False: gpu_hardware()}
+        return cpu_hardware() if self.catalog.platform(platform).is_cpu else gpu_hardware()
 
     @property
     def folder(self) -> SessionFolder:
@@ -141,6 +138,14 @@ class PerfSession:
         if self.selected and self.worker is None and not self.config.option.collectonly:
             _ = self.folder
 
+    def resume_line(self) -> str | None:
+        """What ``--perf-resume`` found."""
+        if not self.options.resume or not self.selected or self._folder is None:
+            return None
+        if self.has_samples:
+            return f"r1perf: going on with session {self._folder.name}"
+        return "r1perf: nothing to resume: the newest session ended by itself, or measured nothing"
+
     def deselected_line(self) -> str | None:
         """What a plain ``pytest`` says of the perf tests that it left out."""
         if not self.deselected or self.options.selects:
@@ -194,6 +199,7 @@ class PerfSession:
     def assessor(self) -> Any:
         """The one that measures and judges, made when the first perf test runs."""
         from pytest_r1perf.assess import Assessor
+        from pytest_r1perf.gitcommit import commit_of
         from pytest_r1perf.offline import OfflineMode
         from pytest_r1perf.recorder import Recorder
         from pytest_r1perf.runner import Runner
@@ -211,7 +217,7 @@ class PerfSession:
 
         recorder = Recorder(self.folder, self.worker or "main")
         runner = Runner(self.options, self.catalog, recorder, self._lease, mode)
-        return Assessor(runner, _git_commit(self.config.rootpath))
+        return Assessor(runner, commit_of(self.config.rootpath))
 
     @cached_property
     def progress(self) -> Any:
@@ -309,29 +315,11 @@ class PerfSession:
         return any(line.get("kind") == "sample" for line in lines(self._planned))
 
     def _store_baselines(self, session: pytest.Session) -> None:
-        from pytest_r1perf import baseline
-        from pytest_r1perf.verdict import Verdict
+        from pytest_r1perf.storing import store_baselines
 
-        files: dict[tuple[bool, str], dict[str, baseline.Baseline]] = {}
-        for result in self.results:
-            if result.verdict is Verdict.STORED and result.entry is not None:
-                platform = self.catalog.platform(result.platform)
-                entries = files.setdefault((platform.is_cpu, result.topology), {})
-                entries[result.key] = baseline.Baseline(
-                    key=result.key,
-                    samples={name: tuple(values) for name, values in result.entry["samples"].items()},
-                    protocol=result.entry["protocol"],
-                    provenance=result.entry["provenance"],
-                )
-        for (is_cpu, topology), entries in files.items():
-            hardware = self._hardware[is_cpu]
-            try:
-                if hardware is None:
-                    raise R1PerfError("this host has no GPU any more: the baseline is not stored")
-                self.updated.append(baseline.store(self.options.baselines, hardware, topology, entries))
-            except R1PerfError as error:
-                self.errors.append(str(error))
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        self.updated, self.errors = store_baselines(self.results, self.options.baselines, self._hardware_of)
+        if self.errors:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def unused(self) -> list[str]:
         """Baseline entries of this hardware that no collected test means; only when everything was collected."""
@@ -343,21 +331,4 @@ class PerfSession:
         everything = arguments in ([str(self.config.rootpath)], self.config.getini("testpaths"))
         if not everything:
             return []
-        return unused_entries(self._specs, self.results, self.options, self.catalog, self._hardware)
-
-
-def _git_commit(root: Path) -> str:
-    """The commit of the tests, with ``+`` when the tree has changes; ``unknown`` outside a repository."""
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty=+"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return done.stdout.strip()
+        return unused_entries(self._specs, self.results, self.options, self.catalog, self._hardware_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from pytest_r1perf import baseline
 from pytest_r1perf.catalog import Catalog
@@ -20,14 +20,15 @@ def unused_entries(
     results: Iterable[CellResult],
     options: PerfOptions,
     catalog: Catalog,
-    hardware: Mapping[bool, Hardware | None],
+    hardware_of: Callable[[str], Hardware | None],
 ) -> list[str]:
     """``"path: key"`` for every entry of this hardware that no collected test means.
 
-    ``hardware`` is by "is a CPU". Only entries of the session's own platform are looked at.
+    ``hardware_of`` gives this host's hardware for a platform's name. Only entries of the session's own platform
+    are looked at.
     """
     platform = catalog.platform(options.platform or DEFAULT_PLATFORM)
-    own = hardware[platform.is_cpu]
+    own = hardware_of(platform.name)
     if own is None:
         return []
     used = {(result.topology, result.key) for result in results}

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from processes import identity, noted, started, wait_until
 
 from pytest_r1perf import devices
 from pytest_r1perf.devices import (
@@ -26,6 +25,7 @@ from pytest_r1perf.devices import (
     refuse_network,
 )
 from pytest_r1perf.launch.mark import this_place
+from tests.processes import identity, noted, started, wait_until
 
 GPU_A = "GPU-0b1f2c3d-0000-0000-0000-00000000000a"
 GPU_B = "GPU-0b1f2c3d-0000-0000-0000-00000000000b"

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import PRELUDE, TREE, TREE_ROLES, identity, noted, running, script, started, wait_until
 
 from pytest_r1perf import devices
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.launch import proc
 from pytest_r1perf.launch.mark import marked_environment, new_mark
 from pytest_r1perf.launch.process import Exit, LaunchError, Poll, run
+from tests.processes import PRELUDE, TREE, TREE_ROLES, identity, noted, running, script, started, wait_until
 
 
 class Bench:

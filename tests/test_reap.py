@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import PRELUDE, Process, identity, noted, running, script, started, wait_until
 
 from pytest_r1perf.launch import reap, record
 from pytest_r1perf.launch.mark import (
@@ -27,6 +26,7 @@ from pytest_r1perf.launch.mark import (
 )
 from pytest_r1perf.launch.reap import Victim
 from pytest_r1perf.launch.record import Launch
+from tests.processes import PRELUDE, Process, identity, noted, running, script, started, wait_until
 
 SLEEP = "note('{0}'); time.sleep(600)"
 

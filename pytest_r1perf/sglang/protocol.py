@@ -32,6 +32,9 @@ RESOLVED_KEYS = (
 )
 """Read from SGLang's resolved arguments under its own names; a key that a release lacks is left out."""
 
+_PHASE_BACKENDS = ("prefill_attention_backend", "decode_attention_backend")
+"""Where these are None, attention_backend serves: the same whether a release fills them in or not."""
+
 METRIC_DEFINITION = "bench_offline_throughput: tokens / total_latency"
 
 
@@ -56,5 +59,7 @@ def protocol_of(
     for key in RESOLVED_KEYS:
         if key in resolved:
             value = resolved[key]
+            if value is None and key in _PHASE_BACKENDS:
+                value = resolved.get("attention_backend")
             protocol[key] = value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
     return protocol

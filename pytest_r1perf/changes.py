@@ -1,0 +1,55 @@
+"""What changed since a baseline was stored: versions, environment, command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+from pytest_r1perf.baseline import Baseline
+from pytest_r1perf.measurement import Measurement
+
+
+def changes_since(stored: Baseline | None, measurement: Measurement) -> list[str]:
+    """What else changed since the baseline: versions, environment, command line."""
+    if stored is None:
+        return []
+    changes: list[str] = []
+    for name, now in (("versions", measurement.versions), ("env", measurement.env)):
+        old = stored.provenance.get(name)
+        if isinstance(old, Mapping):
+            keys = [*old, *(key for key in now if key not in old)]
+            changes += [
+                f"{name}: {key}: {old.get(key, 'absent')} -> {now.get(key, 'absent')}"
+                for key in keys
+                if old.get(key) != now.get(key)
+            ]
+    old_flags = _flag_values(str(stored.provenance.get("command", "")))
+    new_flags = _flag_values(command_line(measurement))
+    changes += [
+        f"command: {flag} {old_flags.get(flag, 'absent')} -> {new_flags.get(flag, 'absent')}"
+        for flag in {**old_flags, **new_flags}
+        if old_flags.get(flag) != new_flags.get(flag)
+    ]
+    return changes
+
+
+def _flag_values(command: str) -> dict[str, str]:
+    """``--flag value`` pairs of a command line; a bare switch has the value ``on``."""
+    values: dict[str, str] = {}
+    flag = ""
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            flag = word
+            values[flag] = "on"
+        elif flag:
+            values[flag] = word
+    return values
+
+
+def command_line(measurement: Measurement) -> str:
+    """The command line without the interpreter's and the result file's paths, which differ everywhere."""
+    words = list(measurement.command[1:])
+    if "--result-filename" in words:
+        at = words.index("--result-filename")
+        del words[at : at + 2]
+    return shlex.join(["python", *words])

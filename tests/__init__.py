@@ -1,0 +1,1 @@
+"""Tests; those that need the real SGLang are in `tests/rig`."""

@@ -1,0 +1,235 @@
+"""A fake ``python -m sglang.benchmark.offline_throughput``: a real process that prints what a real run printed.
+
+Its log is a recorded run of SGLang 0.5.20 on a CPU (``../../../recorded.log``, shortened) with this run's
+numbers in it, and its JSON line has the same keys. Nothing is computed and nothing is waited for: speed and
+misbehaviour come from the JSON file named by ``FAKE_SGLANG_CONTROL``:
+
+``{"cells": {"n50": {"speed": [4500, 2200], "mode": ["ok", "oom"]}}, "default": {...}}``
+
+A cell is ``n<num_prompts>``, with ``+<flag>=<value>`` for a ``--max-running-requests``. A list is used up call by
+call; its last entry repeats. Every call is appended to ``calls.jsonl`` beside the control file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sglang.benchmark.datasets.sharegpt import sample_sharegpt_requests
+from sglang.benchmark.utils import get_tokenizer
+
+STAMP = "[2026-11-30 10:00:50]"
+JITTER = (0.0, 0.002, -0.002, 0.001, -0.001)
+
+RESOLVED: dict[str, object] = {
+    "load_format": "dummy",
+    "dtype": "auto",
+    "quantization": None,
+    "kv_cache_dtype": "auto",
+    "mem_fraction_static": 0.716,
+    "max_running_requests": None,
+    "max_total_tokens": 16384,
+    "chunked_prefill_size": 4096,
+    "schedule_policy": "fcfs",
+    "page_size": 1,
+    "device": "cpu",
+    "tp_size": 1,
+    "attention_backend": "torch_native",
+    "disable_cuda_graph": True,
+    "disable_radix_cache": False,
+    "enable_dp_attention": False,
+}
+
+
+def parse() -> argparse.Namespace:
+    """The flags that the plugin's tests use, and argparse's own way of refusing others."""
+    parser = argparse.ArgumentParser(prog="offline_throughput.py")
+    for flag in ("--model-path", "--dataset-name", "--dataset-path", "--result-filename", "--device", "--load-format"):
+        parser.add_argument(flag)
+    for flag in ("--num-prompts", "--seed", "--max-running-requests", "--max-total-tokens", "--tp-size"):
+        parser.add_argument(flag, type=int)
+    parser.add_argument("--chunked-prefill-size", type=int)
+    parser.add_argument("--schedule-policy")
+    parser.add_argument("--disable-radix-cache", action="store_true")
+    return parser.parse_args()
+
+
+def step(value: Any, call: int) -> Any:
+    """The value of call number ``call`` (from 0)."""
+    return value[min(call, len(value) - 1)] if isinstance(value, list) else value
+
+
+def say(*lines: str) -> None:
+    """Print log lines at once, as SGLang does."""
+    for line in lines:
+        print(line, flush=True)
+
+
+def die(number: signal.Signals) -> NoReturn:
+    """End by a signal, without Python's own way out."""
+    os.kill(os.getpid(), number)
+    time.sleep(600)
+    raise SystemExit(1)
+
+
+def daemon(folder: Path) -> None:
+    """Leave a process behind that has its own session."""
+    if os.fork():
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    (folder / "daemon.pid").write_text(str(os.getpid()))
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    time.sleep(600)
+    os._exit(0)
+
+
+def reach(stage: str, mode: str, folder: Path) -> None:
+    """Note that a stage was reached, and stay in it where the mode says so."""
+    (folder / "stage").write_text(stage)
+    if mode == f"hang-{stage}":
+        time.sleep(600)
+
+
+def main() -> None:
+    """One run."""
+    control = Path(os.environ["FAKE_SGLANG_CONTROL"])
+    folder = control.parent
+    args = parse()
+    cell = f"n{args.num_prompts}"
+    if args.max_running_requests is not None:
+        cell += f"+max_running_requests={args.max_running_requests}"
+    settings = json.loads(control.read_text(encoding="utf-8"))
+    own = {**settings.get("default", {}), **settings.get("cells", {}).get(cell, {})}
+    calls = folder / "calls.jsonl"
+    before = calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
+    number = sum(json.loads(line)["cell"] == cell for line in before)
+    with calls.open("a", encoding="utf-8") as file:
+        call = {"cell": cell, "pid": os.getpid(), "argv": sys.argv[1:], "env": sorted(os.environ)}
+        file.write(json.dumps(call) + "\n")
+    mode = str(step(own.get("mode", "ok"), number))
+    speed = float(step(own.get("speed", 4500.0), number)) * (1 + JITTER[number % len(JITTER)] * own.get("jitter", 1))
+    run(args, mode, speed, folder)
+
+
+def run(args: argparse.Namespace, mode: str, speed: float, folder: Path) -> None:
+    """Print a run's log, and leave its result, in SGLang's order."""
+    text = (Path(__file__).parents[2] / "recorded.log").read_text(encoding="utf-8")
+    start, ready, warm_up, benchmark, _ = text.split("%%\n")
+    resolved = {**RESOLVED, "model_path": args.model_path}
+    given = {name: value for name, value in vars(args).items() if name in RESOLVED and value is not None}
+    resolved.update(given)
+    reach("start", mode, folder)
+    if mode == "argparse":
+        sys.stderr.write("usage: offline_throughput.py [-h] --model-path MODEL_PATH\n")
+        sys.stderr.write("offline_throughput.py: error: unrecognized arguments: --no-such-flag 1\n")
+        raise SystemExit(2)
+    say(start.rstrip(), f"{STAMP} server_args={resolved}")
+    if mode == "oom":
+        say(
+            f"{STAMP} Load weight begin. avail mem=21.89 GB",
+            "Traceback (most recent call last):",
+            '  File "/opt/sglang/srt/model_executor/model_runner.py", line 900, in initialize',
+            "    self.load_model()",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 0.5 GiB free.",
+        )
+        raise SystemExit(1)
+    if mode == "sigquit":
+        say(
+            f"{STAMP} Scheduler hit an exception: Traceback (most recent call last):",
+            '  File "/opt/sglang/srt/managers/scheduler.py", line 2400, in run_scheduler_process',
+            "    scheduler = Scheduler(server_args)",
+            "RuntimeError: the fake kernel is not there",
+            "",
+            f"{STAMP} Received sigquit from a child process. It usually means the child failed.",
+        )
+        die(signal.SIGKILL)
+    if mode == "silent-kill":
+        die(signal.SIGKILL)
+    rows = sample_sharegpt_requests(args.dataset_path, args.num_prompts, get_tokenizer(args.model_path))
+    n, inputs, outputs = len(rows), sum(row.prompt_len for row in rows), sum(row.output_len for row in rows)
+    say(ready.rstrip(), f"#Input tokens: {inputs}", f"#Output tokens: {outputs}")
+    say("#Input tokens: 4096", "#Output tokens: 256", warm_up.rstrip())
+    reach("warm-up", mode, folder)
+    say(benchmark.rstrip())
+    if mode == "jit":
+        say(f"{STAMP} Entering DeepGEMM JIT Single Kernel Compile session.")
+    reach("benchmark", mode, folder)
+    if mode == "retract":
+        say(f"{STAMP} KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.5")
+    if mode == "slow":
+        time.sleep(0.5)
+    say(f"{STAMP} kill_process_tree called: parent_pid=1, include_parent=False, pid=1", "")
+    finish(args, mode, speed, folder, (n, inputs, outputs))
+
+
+def finish(args: argparse.Namespace, mode: str, speed: float, folder: Path, counts: tuple[int, int, int]) -> None:
+    """The JSON line, the table, and the way out."""
+    n, inputs, outputs = counts
+    if mode == "fewer":
+        n -= 1
+    if mode == "tokens":
+        outputs -= 5
+    latency = (inputs + outputs) / speed
+    result: dict[str, Any] = {
+        "backend": "engine",
+        "successful_requests": n,
+        "total_latency": latency,
+        "total_input_tokens": inputs,
+        "total_output_tokens": outputs,
+        "request_throughput": n / latency,
+        "input_throughput": inputs / latency,
+        "output_throughput": outputs / latency,
+        "total_throughput": (inputs + outputs) / latency,
+        "last_gen_throughput": 1465.4560259398995,
+    }
+    wrong = {"nan": float("nan"), "minus-one": -1.0, "zero": 0.0, "wrong-total": 2 * speed}
+    if mode in wrong:
+        result["total_throughput"] = wrong[mode]
+    line = json.dumps(result) + "\n"
+    if mode == "truncated":
+        line = line[: len(line) // 2]
+    if mode != "no-line":
+        with Path(args.result_filename).open("a", encoding="utf-8") as file:
+            file.write(line * (2 if mode == "two-lines" else 1))
+    if mode == "daemon":
+        daemon(folder)
+    if mode != "no-table":
+        print_table(result, garbled=mode == "garbled")
+    reach("result", mode, folder)
+    if mode == "teardown-kill":
+        die(signal.SIGKILL)
+
+
+def print_table(result: dict[str, Any], *, garbled: bool) -> None:
+    """SGLang's own labels and widths."""
+    rows = (
+        ("Backend:", result["backend"]),
+        ("Successful requests:", result["successful_requests"]),
+        ("Benchmark duration (s):", result["total_latency"]),
+        ("Total input tokens:", result["total_input_tokens"]),
+        ("Total generated tokens:", result["total_output_tokens"]),
+        ("Last generation throughput (tok/s):", result["last_gen_throughput"]),
+        ("Request throughput (req/s):", result["request_throughput"]),
+        ("Input token throughput (tok/s):", result["input_throughput"]),
+        ("Output token throughput (tok/s):", result["output_throughput"]),
+        ("Total token throughput (tok/s):", "4[2026-11-30" if garbled else result["total_throughput"]),
+    )
+    say("", " Offline Throughput Benchmark Result ".center(50, "="))
+    for label, value in rows:
+        shown = f"{value:.2f}" if isinstance(value, float) else str(value)
+        say(f"{label:<40} {shown:<10}")
+    say("=" * 50)
+
+
+if __name__ == "__main__":
+    main()

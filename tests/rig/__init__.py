@@ -1,0 +1,1 @@
+"""Tests on the real SGLang, on the CPU rig."""
