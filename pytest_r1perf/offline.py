@@ -87,7 +87,6 @@ class OfflineMode:
         (folder / "command.txt").write_text(shell_line(argv, recorded(cell.env)) + "\n", encoding="utf-8")
         reader = LogReader()
         lingering = _Lingering(reader)
-        started = time.time()
 
         def on_output(data: bytes) -> None:
             reader.feed(data)
@@ -109,7 +108,7 @@ class OfflineMode:
             return prepared, Problem(Verdict.INFRA, str(error), log=str(log))
         reader.close()
         told = self._told(prepared, reader, model)
-        return told, self._outcome(told, reader, exit_, number, log, result, started)
+        return told, self._outcome(told, reader, exit_, number, log, result)
 
     def _outcome(
         self,
@@ -119,10 +118,12 @@ class OfflineMode:
         number: int,
         log: Path,
         result: Path,
-        started: float,
     ) -> Sample | Problem:
         cell, facts = measurement.cell, reader.facts
         workload = measurement.workload
+        if exit_.left:
+            pids = ", ".join(str(victim.pid) for victim in exit_.left)
+            return Problem(Verdict.INFRA, f"processes {pids} of the benchmark could not be ended", log=str(log))
         expected = ExpectedWorkload(
             num_prompts=cell.num_prompts,
             total_input_tokens=workload.total_input_tokens if workload else None,
@@ -136,7 +137,6 @@ class OfflineMode:
             facts=facts,
             returncode=exit_.returncode if exit_.ended_by == "exit" else 0,
             ceilings=cell.platform.ceilings,
-            not_before=started,
         )
         if _nothing_measured(validity, exit_):
             failure = classify(facts, returncode=exit_.returncode, timed_out=timed_out)

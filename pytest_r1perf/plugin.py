@@ -13,6 +13,7 @@ import pytest
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.marker import MARKER_LINE
 from pytest_r1perf.options import add_options, read_options
+from pytest_r1perf.rooting import run_with_joined
 from pytest_r1perf.selection import declare_overrides
 from pytest_r1perf.session import PerfSession
 
@@ -38,6 +39,12 @@ class Results:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options and ini keys; last, so that another plugin keeps its own --topology."""
     add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """``--sglang PATH`` must not move the rootdir."""
+    return run_with_joined(config)
 
 
 def pytest_configure(config: pytest.Config) -> None:

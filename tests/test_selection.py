@@ -454,3 +454,44 @@ def test_user_data_that_is_wrong_is_named_with_file_line_and_key(r1perf_project:
     assert [line for line in result.errlines if line.startswith("ERROR: ")] == [
         f"ERROR: {path}:3: platforms.cpu.tolerance.value: must be above 0 and below 1, got 1.5"
     ]
+
+
+def test_an_empty_body_is_parametrized_over_the_marker(r1perf_project: Project) -> None:
+    r1perf_project.write(
+        """
+        @pytest.mark.parametrize("n, flags", [(10, {}), (20, {"max_running_requests": 4})])
+        @perf(topology="tp1", min_tokps=1)
+        def test_x(): ...
+
+        @pytest.mark.parametrize("load", [1, 2])
+        @perf(topology="tp1", n=5)
+        def test_other_names_are_refused_as_ever(): ...
+        """
+    )
+    result = r1perf_project.perf("-k", "test_x")
+    result.stdout.fnmatch_lines(["*test_other_names_are_refused_as_ever: function uses no argument 'load'*"])
+    r1perf_project.write(
+        """
+        @pytest.mark.parametrize("n, flags", [(10, {}), (20, {"max_running_requests": 4})])
+        @perf(topology="tp1", min_tokps=1)
+        def test_x(): ...
+        """
+    )
+    r1perf_project.perf().assert_outcomes(passed=2)
+    assert [sample["cell"] for sample in r1perf_project.samples()] == [
+        "cpu/default/sharegpt/n10/offline",
+        "cpu/default/sharegpt/n10/offline",
+        "cpu/default/sharegpt/n20/offline/max_running_requests=4",
+        "cpu/default/sharegpt/n20/offline/max_running_requests=4",
+    ]
+
+
+@pytest.mark.parametrize("option", ["--sglang", "--perf-out"])
+def test_a_path_after_an_option_does_not_move_the_rootdir(r1perf_project: Project, option: str, tmp_path: Path) -> None:
+    """Pytest looks for its rootdir before it knows our options: without care it would be the path's."""
+    r1perf_project.write('@perf(topology="tp1", n=5, min_tokps=1)\ndef test_x(): ...\n')
+    path = r1perf_project.environment if option == "--sglang" else tmp_path
+    result = r1perf_project.pytester.runpytest_subprocess(*QUIET, "--perf", option, path)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"rootdir: {r1perf_project.root}", "configfile: pytest.ini"])
+    result.stdout.no_fnmatch_line("*rootdir: */env*")

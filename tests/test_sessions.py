@@ -79,6 +79,21 @@ def test_killed_in_the_second_round_and_resumed(project: Project) -> None:
     assert len(list(project.out.iterdir())) == 2
 
 
+def test_resuming_says_what_it_found_and_leaves_a_living_session_alone(project: Project) -> None:
+    project.control({}, n50={"mode": ["ok", "hang-benchmark", "ok"]})
+    with project.started("-k", "test_x") as process:
+        project.reached("benchmark", calls=2)
+        living = project.perf("--perf-resume", "-k", "test_y", "-o", "perf_lease_dir=other-leases")
+        process.kill()
+        process.wait()
+    assert lines_with(living, "nothing to resume") != []
+    assert len(list(project.out.iterdir())) == 2  # its own session, not the living one's
+    project.nothing_left_soon()
+    ended = project.perf("--perf-resume", "-k", "test_y")  # the newest session ended by itself
+    assert lines_with(ended, "nothing to resume") != []
+    assert len(list(project.out.iterdir())) == 3
+
+
 def test_resuming_after_a_line_was_cut_in_two(project: Project) -> None:
     project.control({"mode": ["ok", "ok", "hang-benchmark", "ok"]})
     with project.started("-k", "test_x") as process:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _HEADERS = ("cell", "rounds", "median", "spread", "baseline", "ratio [interval]", "floor", "verdict")
 _LIST_LIMIT = 20
+_SHOWN_TO_HOLD = (Verdict.PASS, Verdict.IMPROVED)
 
 
 def write_summary(reporter: pytest.TerminalReporter, session: PerfSession, *, interrupted: bool) -> None:
@@ -57,7 +58,7 @@ def tables(results: Sequence[CellResult]) -> list[tuple[str, str]]:
     from pytest_r1perf.metrics import METRICS
 
     by_metric: dict[str, list[tuple[str, ...]]] = {}
-    for result in _once(results):
+    for result in sorted(_once(results), key=lambda result: not result.failed):  # failures first
         if result.judgements:
             for judgement in result.judgements:
                 by_metric.setdefault(judgement.metric, []).append(_row(result, judgement))
@@ -99,16 +100,20 @@ def legend(results: Iterable[CellResult]) -> list[str]:
 def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequence[str]) -> list[tuple[str, list[str]]]:
     """The titled lists under the table; empty ones are left out."""
     from pytest_r1perf.report.message import describe
+    from pytest_r1perf.report.numbers import percent
 
     once = list(_once(results))
 
     def described(verdict: Verdict) -> list[str]:
         return [
-            f"{result.label}: " + (describe(judgement) if judgement.verdict is verdict else result.cause)
+            f"{result.label}: {next((describe(j) for j in result.judgements if j.verdict is verdict), result.cause)}"
             for result in once
             if result.verdict is verdict
-            for judgement in result.judgements[:1] or ()
-        ] or [f"{result.label}: {result.cause}" for result in once if result.verdict is verdict]
+        ]
+
+    def seen(result: CellResult) -> list[str]:
+        powers = [j.detectable for j in result.judgements if j.detectable is not None]
+        return [f"{result.label}: a drop of {percent(max(powers))}"] if powers else []
 
     entries = [
         ("improved: consider --perf-update", described(Verdict.IMPROVED)),
@@ -124,6 +129,10 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
         (
             "expected to lose",
             [f"{result.label}: {result.cause}" for result in once if result.verdict is Verdict.XFAIL],
+        ),
+        (
+            "would have been seen with 95 % power",
+            [line for result in once if result.verdict in _SHOWN_TO_HOLD for line in seen(result)],
         ),
         ("quarantined", [f"{result.label}: {result.verdict.value}" for result in once if result.quarantined]),
         ("notes", list(dict.fromkeys(f"{result.label}: {note}" for result in once for note in result.notes))),
