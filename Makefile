@@ -5,8 +5,6 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PLATFORM ?= cpu
-TOPOLOGY ?= tp1
 # Extra arguments for pip when the rig is installed, e.g. PIP_ARGS="--extra-index-url URL" for CPU wheels of torch.
 PIP_ARGS ?=
 
@@ -34,11 +32,11 @@ rig: $(STAMP)
 
 perf: rig
 	@echo "== a baseline of this machine, if there is none yet"
-	@baseline=$$($(BIN)/r1perf baseline path --platform $(PLATFORM) --topology $(TOPOLOGY)) && \
+	@baseline=$$($(BIN)/r1perf baseline path --platform cpu --topology tp1) && \
 	if test -f "$$baseline"; then echo "there is one: $$baseline"; \
-	else $(BIN)/pytest "perf_tests/test_cpu.py::test_tp1" --perf-platform $(PLATFORM) --perf-update-new; fi
+	else $(BIN)/pytest "perf_tests/test_cpu.py::test_tp1" --perf-platform cpu --perf-update-new; fi
 	@echo "== the main job"
-	$(BIN)/pytest -m perf --topology $(TOPOLOGY) --perf-platform $(PLATFORM)
+	$(BIN)/pytest -m perf --topology tp1 --perf-platform cpu
 
 test: rig
 	@echo "== all tests"

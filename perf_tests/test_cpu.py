@@ -31,7 +31,7 @@ def test_tp1(perf_result: PerfResult) -> None:
     assert perf_result.protocol["attention_backend"] == "torch_native"
 
 
-@perf(topology="tp1", n=N, platform="cpu", flags={"max_running_requests": 8}, rounds="2:5")
+@perf(topology="tp1", n=N, platform="cpu", flags={"max_running_requests": 4}, rounds="2:5")
 def test_few_running_requests_lose() -> None:
     """An anti-pattern that a CPU can really run: expected to lose against the reference, so it is xfail."""
 

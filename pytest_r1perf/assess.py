@@ -123,7 +123,10 @@ class Assessor:
         notes = [*notes, *barriers, *changes_since(stored, measurement)]
         result = self.result(measurement, spec, nodeid, judgements, notes=notes)
         result = replace(result, entry=self._entry(measurement))
-        if storing and not _below_floor(judgements):
+        if len(measurement.samples) < plan.minimum:
+            reason = f"only {len(measurement.samples)} of {plan.minimum} rounds were measured"
+            result = replace(result, verdict=Verdict.UNDECIDED, cause=reason)
+        elif storing and not _below_floor(judgements):
             result = replace(result, verdict=Verdict.STORED, cause=_stored_cause(judgements[0], self._path(cell)))
         elif barriers and result.verdict is not Verdict.REGRESSED:
             result = replace(result, verdict=Verdict.INCOMPARABLE, cause="; ".join(barriers))

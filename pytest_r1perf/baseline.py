@@ -98,13 +98,19 @@ def load(path: Path) -> BaselineFile:
     return file
 
 
-def store(root: Path, hardware: Hardware, topology: str, entries: Mapping[str, Baseline]) -> Path:
+def store(
+    root: Path, hardware: Hardware, topology: str, entries: Mapping[str, Baseline], *, only_missing: bool = False
+) -> Path:
     """Put entries into the file of a topology, keeping the others, their notes and tolerances; atomically.
+
+    ``only_missing`` leaves an entry alone that is there by now (another session may have been quicker).
 
     Raises :class:`R1PerfError` when it can't be written; the old file is then untouched.
     """
     path = path_of(root, hardware.key, topology)
     old = load(path).cells if path.exists() else {}
+    if only_missing:
+        entries = {key: entry for key, entry in entries.items() if key not in old}
     cells = {**old, **{key: _keeping(old.get(key), entry) for key, entry in entries.items()}}
     document = {
         "version": VERSION,

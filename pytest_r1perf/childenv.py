@@ -37,6 +37,16 @@ def recorded(env: Mapping[str, str]) -> dict[str, str]:
     return {name: redact(name, value) for name, value in sorted(env.items()) if _RECORDED.search(name)}
 
 
+def shown(env: Mapping[str, str]) -> dict[str, str]:
+    """All of an environment of our own, secrets hidden."""
+    return {name: redact(name, value) for name, value in sorted(env.items())}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a name is one that a secret would have."""
+    return _SECRET.search(name) is not None
+
+
 def redact(name: str, value: str) -> str:
     """The value, or three stars where the name says that it is a secret, and for the login within a URL."""
-    return "***" if _SECRET.search(name) else _URL_LOGIN.sub("***", value)
+    return "***" if is_secret(name) else _URL_LOGIN.sub("***", value)

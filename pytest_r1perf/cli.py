@@ -35,11 +35,11 @@ def baseline_path(platform: str, topology: str, baselines: Path) -> None:
     """Print where the baseline of a topology on this host's hardware lies (it may not exist yet)."""
     from pytest_r1perf import baseline
     from pytest_r1perf.catalog import USER_FILE, load_catalog
-    from pytest_r1perf.hardware import cpu_hardware, gpu_hardware
+    from pytest_r1perf.hardware import hardware_for
 
     catalog = load_catalog([Path(USER_FILE)] if Path(USER_FILE).is_file() else [])
     catalog.topology(topology)
-    found = cpu_hardware() if catalog.platform(platform).is_cpu else gpu_hardware()
+    found = hardware_for(is_cpu=catalog.platform(platform).is_cpu)
     if found is None:
         raise R1PerfError(f"platform {platform!r} needs a GPU, and this host has none")
     click.echo(baseline.path_of(baselines, found.key, topology))

@@ -41,7 +41,7 @@ _NETWORK = re.compile(
     r"nfs|nfs4|cifs|smb[23s]?|smbfs|ncpfs|afs|lustre|gpfs|mmfs|beegfs(_nodev)?|ceph|glusterfs|ocfs2|gfs2?|pvfs2"
     r"|orangefs|panfs|wekafs|dvs|9p|fuse\.(?!fuse-overlayfs|ext|lxcfs).*"
 )
-_MEND = "set --perf-lease-dir or the ini option perf_lease_dir to a directory of this host, as /run/lock/r1perf"
+_MEND = "set the ini option perf_lease_dir to a directory of this host, as /run/lock/r1perf"
 
 _POLL_S = 0.2
 _TELL_EVERY_S = 5.0

@@ -31,9 +31,13 @@ def assess_slower(
     for look in plan.looks:
         upto = RoundPlan(look, look)
         reference = assessor.runner.measure(reference_cell, nodeid, upto, lambda now: False)
-        if reference.problem is not None or len(reference.samples) < look:
+        if reference.problem is not None:
             result = assessor.result(reference, spec, nodeid, notes=notes)
             return reference, replace(result, cause=f"the reference {reference_cell.label}: {result.cause}")
+        if len(reference.samples) < look:
+            nothing = Measurement(cell, remarks=reference.remarks)
+            result = assessor.result(nothing, spec, nodeid, notes=notes)
+            return nothing, replace(result, cause=f"the reference {reference_cell.label} has too few rounds")
         measurement = assessor.runner.measure(cell, nodeid, upto, lambda now: False)
         if measurement.problem is not None or len(measurement.samples) < look:
             return measurement, assessor.result(measurement, spec, nodeid, notes=notes)

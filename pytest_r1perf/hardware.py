@@ -72,6 +72,11 @@ def gpu_hardware() -> Hardware | None:
     return Hardware(names.pop(), len(gpus), tuple(uuid for _, uuid in gpus), is_cpu=False) if gpus else None
 
 
+def hardware_for(*, is_cpu: bool) -> Hardware | None:
+    """This host's hardware of a kind."""
+    return cpu_hardware() if is_cpu else gpu_hardware()
+
+
 def _visible(gpus: list[tuple[str, str]], visible: str) -> list[tuple[str, str]]:
     chosen = []
     for entry in filter(None, (part.strip() for part in visible.split(","))):

@@ -248,6 +248,7 @@ def _metrics(value: object) -> tuple[str, ...]:
 
 
 def _flags(arguments: Mapping[str, Any]) -> tuple[tuple[str, FlagValue], ...]:
+    from pytest_r1perf.childenv import is_secret
     from pytest_r1perf.recipe import owner_of
 
     value = _mapping(arguments, "flags")
@@ -259,6 +260,8 @@ def _flags(arguments: Mapping[str, Any]) -> tuple[tuple[str, FlagValue], ...]:
             raise R1PerfError(f"flags[{key!r}] {'names one flag twice' if name else 'is no name'}")
         if owner is not None:
             raise R1PerfError(f"flags[{key!r}] belongs to {owner}")
+        if is_secret(name):
+            raise R1PerfError(f"flags[{key!r}] looks like a secret, and a command line is seen by all: use env")
         if not isinstance(item, (str, int, float)) or (isinstance(item, float) and not math.isfinite(item)):
             raise R1PerfError(f"flags[{key!r}] must be a text, a number, True or False, got {item!r}")
         flags[name] = item

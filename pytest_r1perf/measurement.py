@@ -23,7 +23,6 @@ class Sample:
     wall_s: float
     log: str
     remarks: tuple[str, ...] = ()
-    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

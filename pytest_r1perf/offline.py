@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_r1perf.cell import Cell
-from pytest_r1perf.childenv import compose, recorded
+from pytest_r1perf.childenv import compose, recorded, shown
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.launch.mark import marked_environment, new_mark
 from pytest_r1perf.launch.process import Exit, LaunchError, Poll, run
@@ -19,14 +19,15 @@ from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.platform import expand
 from pytest_r1perf.rig.home import home
 from pytest_r1perf.sglang.command import offline_command, shell_line
+from pytest_r1perf.sglang.downgrade import silently_downgraded
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.facts import Progress
 from pytest_r1perf.sglang.failure import classify
 from pytest_r1perf.sglang.log import LogReader, progress
 from pytest_r1perf.sglang.protocol import protocol_of
-from pytest_r1perf.sglang.result import OfflineResult, read_result_lines
+from pytest_r1perf.sglang.result import Check, OfflineResult, read_result_lines
 from pytest_r1perf.sglang.sampling import sample
-from pytest_r1perf.validity import ExpectedWorkload, Validity, check_offline
+from pytest_r1perf.validity import ExpectedWorkload, check_offline
 from pytest_r1perf.verdict import Verdict
 
 LINGER_S = 60.0
@@ -59,7 +60,7 @@ class OfflineMode:
                 model_path=model,
                 dataset_path=dataset,
                 cache=home() / "workloads",
-                env=compose(cell.env),
+                env={**compose(cell.env), **marked_environment(new_mark(self.session))},
             )
         except R1PerfError as error:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
@@ -70,7 +71,7 @@ class OfflineMode:
         return Measurement(
             cell,
             command=command,
-            env=recorded(compose(cell.env)),
+            env={**recorded(compose(cell.env)), **shown(cell.env)},
             versions=self.environment.versions,
             workload=workload,
         )
@@ -84,9 +85,10 @@ class OfflineMode:
         argv = offline_command(cell, self.environment, model_path=model, dataset_path=dataset, result=result)
         mark = new_mark(self.session)
         env = {**compose(cell.env), **marked_environment(mark)}
-        (folder / "command.txt").write_text(shell_line(argv, recorded(cell.env)) + "\n", encoding="utf-8")
+        (folder / "command.txt").write_text(shell_line(argv, shown(cell.env)) + "\n", encoding="utf-8")
         reader = LogReader()
         lingering = _Lingering(reader)
+        lines_before = len(read_result_lines(result))
 
         def on_output(data: bytes) -> None:
             reader.feed(data)
@@ -108,7 +110,7 @@ class OfflineMode:
             return prepared, Problem(Verdict.INFRA, str(error), log=str(log))
         reader.close()
         told = self._told(prepared, reader, model)
-        return told, self._outcome(told, reader, exit_, number, log, result)
+        return told, self._outcome(told, reader, exit_, number, log, result, lines_before)
 
     def _outcome(
         self,
@@ -118,6 +120,7 @@ class OfflineMode:
         number: int,
         log: Path,
         result: Path,
+        lines_before: int,
     ) -> Sample | Problem:
         cell, facts = measurement.cell, reader.facts
         workload = measurement.workload
@@ -130,19 +133,24 @@ class OfflineMode:
             total_output_tokens=workload.total_output_tokens if workload else None,
         )
         timed_out = exit_.ended_by == "timeout"
+        lines = read_result_lines(result)
         validity = check_offline(
-            read_result_lines(result),
+            lines,
             facts.table,
             expected=expected,
             facts=facts,
             returncode=exit_.returncode if exit_.ended_by == "exit" else 0,
             ceilings=cell.platform.ceilings,
+            lines_before=lines_before,
         )
-        if _nothing_measured(validity, exit_):
+        if not lines and not (facts.table and facts.table.complete) and (timed_out or exit_.returncode != 0):
             failure = classify(facts, returncode=exit_.returncode, timed_out=timed_out)
             return Problem(Verdict(failure.kind.value), failure.cause, failure.hint, str(log))
-        if validity.result is None or validity.failed:
-            cause = "; ".join(f"{check.name}: {check.sentence}" for check in validity.failed)
+        failed = [*validity.failed, *silently_downgraded(cell.flags, facts)]
+        if not facts.server_args:
+            failed.append(Check("resolved-arguments", "the log has no server_args: nothing shows what was measured"))
+        if validity.result is None or failed:
+            cause = "; ".join(f"{check.name}: {check.sentence}" for check in failed)
             return Problem(Verdict.INVALID, cause, log=str(log))
         remarks = [*validity.remarks, *_remarks(exit_)]
         return Sample(
@@ -203,11 +211,6 @@ class _Lingering:
         if self._since is None:
             self._since = now
         return Poll.END if now - self._since > LINGER_S else Poll.GO_ON
-
-
-def _nothing_measured(validity: Validity, exit_: Exit) -> bool:
-    """A run that broke: no complete result, and it did not end well by itself."""
-    return validity.result is None and (exit_.ended_by == "timeout" or exit_.returncode != 0)
 
 
 def _remarks(exit_: Exit) -> list[str]:

@@ -25,10 +25,14 @@ class Update(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class PerfOptions:
-    """What the user asked for; paths are absolute, times in seconds."""
+    """What the user asked for; paths are absolute, times in seconds.
+
+    ``selects``: perf tests run. ``narrows``: and nothing else does (with ``-m`` pytest's own filter decides).
+    """
 
     topologies: tuple[str, ...]
     selects: bool
+    narrows: bool
     platform: str | None
     sglang: str | None
     update: Update
@@ -113,6 +117,7 @@ def read_options(config: pytest.Config) -> PerfOptions:
     gate = option("perf_gate")
     return PerfOptions(
         topologies=topologies,
+        narrows=bool(topologies) or option("perf"),
         selects=bool(topologies) or option("perf") or asks_for_perf(option("markexpr", "") or ""),
         platform=option("perf_platform") or config.getini("perf_platform") or None,
         sglang=_place(config.invocation_params.dir, option("perf_sglang"))

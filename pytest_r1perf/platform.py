@@ -97,7 +97,7 @@ def load_platform(name: str, data: Section) -> Platform:
         env=load_env(data.section("env")),
         tolerance=_sourced(_needed(data, "tolerance"), below=1.0),
         rounds=_rounds(_needed(data, "rounds")),
-        noise=_noise(data.section("noise")) if "noise" in data else None,
+        noise=_noise(data.section("noise")) if data.get("noise") is not None else None,
         error_rate=_error_rate(_needed(data, "error_rate")),
         min_conclusive_n=_sourced_count(_needed(data, "min_conclusive_n")),
         timeout_s=_sourced(_needed(data, "timeout_s")),

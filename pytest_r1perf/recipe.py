@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from pytest_r1perf.childenv import is_secret
 from pytest_r1perf.datafile import Section, is_finite_number
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.topology import LAYOUT_FLAGS
@@ -99,6 +100,8 @@ def load_flags(data: Section) -> dict[str, FlagValue]:
         owner = owner_of(key)
         if owner is not None:
             data.fail(f"belongs to {owner}", key)
+        if is_secret(key):
+            data.fail("looks like a secret, and a command line is seen by all: use env", key)
         flags[key] = flag_value(data, key)
     return flags
 

@@ -35,12 +35,12 @@ class Recorder:
     folder: SessionFolder
     writer: str
 
-    def kept(self, prepared: Measurement) -> Kept:
-        """The rounds of this cell, workload and SGLang environment; a problem is kept like a sample.
+    def kept(self, prepared: Measurement, hardware: str) -> Kept:
+        """The rounds of this cell, workload, hardware and environment; a problem is kept like a sample.
 
         Otherwise measuring again until it passes would be one ``--perf-resume`` away.
         """
-        what = _what(prepared)
+        what = _what(prepared, hardware)
         own = [line for line in records.lines(self.folder) if all(line.get(key) == what[key] for key in what)]
         samples = sorted((line for line in own if line["kind"] == "sample"), key=lambda line: int(line["round"]))
         problem = next((line for line in own if line["kind"] == "problem"), None)
@@ -54,8 +54,7 @@ class Recorder:
     def sample(self, measurement: Measurement, sample: Sample, nodeid: str, hardware: str) -> None:
         """Append one round; :class:`OSError` when the disk is full."""
         line: dict[str, Any] = {
-            **_identity("sample", measurement, nodeid),
-            "hardware": hardware,
+            **_identity("sample", measurement, nodeid, hardware),
             "round": sample.round,
             "metrics": dict(sample.metrics),
             "wall_s": round(sample.wall_s, 3),
@@ -63,19 +62,18 @@ class Recorder:
             "remarks": list(sample.remarks),
             "protocol": dict(measurement.protocol),
             "command": list(measurement.command),
-            "env": dict(measurement.env),
         }
         if sample.round == 1:
             line["resolved"] = {key: _plain(value) for key, value in measurement.resolved.items()}
         records.append(self.folder, self.writer, line)
 
-    def problem(self, measurement: Measurement, nodeid: str) -> None:
+    def problem(self, measurement: Measurement, nodeid: str, hardware: str) -> None:
         """Append why a cell broke; best effort, since the verdict is out already."""
         if measurement.problem is None:
             return
         problem = measurement.problem
         line = {
-            **_identity("problem", measurement, nodeid),
+            **_identity("problem", measurement, nodeid, hardware),
             "verdict": problem.verdict.value,
             "cause": problem.cause,
             "hint": problem.hint,
@@ -94,23 +92,25 @@ class Recorder:
         )
 
 
-def _identity(kind: str, measurement: Measurement, nodeid: str) -> dict[str, Any]:
+def _identity(kind: str, measurement: Measurement, nodeid: str, hardware: str) -> dict[str, Any]:
     return {
         "kind": kind,
         "time": datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
         "nodeid": nodeid,
         "topology": measurement.cell.topology.name,
         "cell": measurement.cell.key,
-        **_what(measurement),
+        **_what(measurement, hardware),
     }
 
 
-def _what(measurement: Measurement) -> dict[str, Any]:
+def _what(measurement: Measurement, hardware: str) -> dict[str, Any]:
     """What must be the same for two rounds to be of one measurement."""
     return {
         "fingerprint": measurement.cell.fingerprint,
         "workload": measurement.workload.digest if measurement.workload is not None else None,
+        "hardware": hardware,
         "versions": dict(measurement.versions),
+        "env": dict(measurement.env),
     }
 
 

@@ -25,12 +25,10 @@ class CellResult:
     platform: str
     hardware: str
     verdict: Verdict
-    message: str = ""
     cause: str = ""
     judgements: tuple[Judgement, ...] = ()
     medians: Mapping[str, float] = field(default_factory=dict)
     rounds: int = 0
-    resumed: int = 0
     log: str = ""
     reproduce: str = ""
     notes: tuple[str, ...] = ()

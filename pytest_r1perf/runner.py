@@ -11,7 +11,7 @@ from pytest_r1perf.cell import Cell, cell_of
 from pytest_r1perf.childenv import compose
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.fit import misfit
-from pytest_r1perf.hardware import Hardware, cpu_hardware, gpu_hardware
+from pytest_r1perf.hardware import Hardware, hardware_for
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import Budget, Mode, RoundPlan, measure
 from pytest_r1perf.measurement import Measurement, Problem
@@ -75,7 +75,7 @@ class Runner:
     def find_hardware(self, platform: Platform) -> Hardware | None:
         """This host's hardware of the platform's kind, if it has any; asked once."""
         if platform.is_cpu not in self._hardware:
-            self._hardware[platform.is_cpu] = cpu_hardware() if platform.is_cpu else gpu_hardware()
+            self._hardware[platform.is_cpu] = hardware_for(is_cpu=platform.is_cpu)
         return self._hardware[platform.is_cpu]
 
     def hardware(self, platform: Platform) -> Hardware:
@@ -117,11 +117,11 @@ class Runner:
                     plan,
                     decided=decided,
                     budget=self.budget,
-                    kept=self.recorder.kept,
+                    kept=lambda prepared: self.recorder.kept(prepared, hardware.key),
                     record=lambda now, sample: self.recorder.sample(now, sample, nodeid, hardware.key),
                 )
             except OSError as error:
                 reason = f"results cannot be written to {self.recorder.folder.path} ({error.strerror or error})"
                 return Measurement(cell, problem=Problem(Verdict.INFRA, reason))
-            self.recorder.problem(measurement, nodeid)
+            self.recorder.problem(measurement, nodeid, hardware.key)
         return measurement

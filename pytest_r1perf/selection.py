@@ -91,7 +91,9 @@ def select(
     dropped: list[pytest.Item] = []
     for item in items:
         spec = item.stash.get(SPEC, None)
-        if options.selects:
+        if options.selects and not options.narrows:
+            wanted = True
+        elif options.narrows:
             wanted = spec is not None and (not options.topologies or spec.topology in options.topologies)
         else:
             wanted = spec is None or asked(item)

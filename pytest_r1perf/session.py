@@ -64,10 +64,13 @@ class PerfSession:
         return load_catalog([*([own] if own.is_file() else []), *self.options.data])
 
     def _hardware_of(self, platform: str) -> Hardware | None:
-        """This host's hardware of a platform's kind."""
-        from pytest_r1perf.hardware import cpu_hardware, gpu_hardware
+        """This host's hardware of a platform's kind, if it can be told."""
+        from pytest_r1perf.hardware import hardware_for
 
-        return cpu_hardware() if self.catalog.platform(platform).is_cpu else gpu_hardware()
+        try:
+            return hardware_for(is_cpu=self.catalog.platform(platform).is_cpu)
+        except R1PerfError:
+            return None
 
     @property
     def folder(self) -> SessionFolder:
@@ -144,7 +147,7 @@ class PerfSession:
             return None
         if self.has_samples:
             return f"r1perf: going on with session {self._folder.name}"
-        return "r1perf: nothing to resume: the newest session ended by itself, or measured nothing"
+        return "r1perf: nothing to resume: the newest session ended by itself, still runs, or is from before a restart"
 
     def deselected_line(self) -> str | None:
         """What a plain ``pytest`` says of the perf tests that it left out."""
@@ -300,7 +303,9 @@ class PerfSession:
     def undecided(self) -> bool:
         """Whether cells were selected and none was decided: never a green that measured nothing."""
         asked = self.selected > 0 and not self.config.option.collectonly
-        return asked and not any(result.verdict.decided for result in self.results)
+        return asked and not any(
+            result.verdict.decided and not (result.quarantined and result.verdict.fails) for result in self.results
+        )
 
     @property
     def distributes(self) -> bool:
@@ -317,7 +322,12 @@ class PerfSession:
     def _store_baselines(self, session: pytest.Session) -> None:
         from pytest_r1perf.storing import store_baselines
 
-        self.updated, self.errors = store_baselines(self.results, self.options.baselines, self._hardware_of)
+        self.updated, self.errors = store_baselines(
+            self.results,
+            self.options.baselines,
+            self._hardware_of,
+            only_missing=self.options.update is Update.NEW,
+        )
         if self.errors:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -329,6 +339,7 @@ class PerfSession:
             return self._unused
         arguments = self.config.args
         everything = arguments in ([str(self.config.rootpath)], self.config.getini("testpaths"))
-        if not everything:
+        narrowed = any(self.config.getoption(name, None) for name in ("lf", "ignore", "ignore_glob", "deselect"))
+        if not everything or narrowed:
             return []
         return unused_entries(self._specs, self.results, self.options, self.catalog, self._hardware_of)

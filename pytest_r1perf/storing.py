@@ -13,7 +13,7 @@ from pytest_r1perf.verdict import Verdict
 
 
 def store_baselines(
-    results: Iterable[CellResult], root: Path, hardware_of: Callable[[str], Hardware | None]
+    results: Iterable[CellResult], root: Path, hardware_of: Callable[[str], Hardware | None], *, only_missing: bool
 ) -> tuple[list[Path], list[str]]:
     """Store every BASELINE STORED result; gives the files written, and a sentence for each that could not be.
 
@@ -31,11 +31,11 @@ def store_baselines(
     written: list[Path] = []
     errors: list[str] = []
     for (platform, topology), entries in files.items():
-        hardware = hardware_of(platform)
         try:
+            hardware = hardware_of(platform)
             if hardware is None:
                 raise R1PerfError(f"this host has no device of platform {platform!r} any more: nothing is stored")
-            written.append(baseline.store(root, hardware, topology, entries))
+            written.append(baseline.store(root, hardware, topology, entries, only_missing=only_missing))
         except R1PerfError as error:
             errors.append(str(error))
     return written, errors

@@ -7,10 +7,11 @@ failing body and a failing verdict are both reported.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
+from pytest_r1perf.antipatterns import RuleKind
 from pytest_r1perf.assess import Assessment, Assessor
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.marker import PerfSpec
@@ -21,13 +22,9 @@ from pytest_r1perf.results import CellResult
 from pytest_r1perf.runner import CannotRun
 from pytest_r1perf.verdict import Verdict
 
-if TYPE_CHECKING:
-    from pytest_r1perf.antipatterns import Rule
-
 LAB_FIXTURE = "perf_lab"
 _BROKEN = frozenset({Verdict.INVALID, Verdict.OOM, Verdict.HANG, Verdict.INFRA, Verdict.CONFIG, Verdict.CRASH})
 _ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit, pytest.exit.Exception)
-_XFAIL_EXCEPTIONS = (AntiPatternSlower, AntiPatternOutOfMemory)
 
 
 class TestRun:
@@ -68,6 +65,8 @@ class TestRun:
 
     def after_body(self, error: BaseException | None) -> None:
         """Raise the verdict; with a failed body, add the failing verdict to the body's report."""
+        if self.is_lab and error is None and not self.results:
+            raise PerfFailure("INVALID: the test takes perf_lab and measured nothing: call perf_lab.measure()")
         if self.assessment is None or isinstance(error, _ENDINGS):
             return
         result = self.assessment.result
@@ -94,7 +93,7 @@ class TestRun:
             self.results[-1] = replace(assessment.result, failed=True)
             raise PerfFailure(failure_message(assessment.result))
         if not assessment.measurement.samples:
-            self._skip(f"{assessment.result.label}: no round was measured")
+            self._skip_or_fail(f"{assessment.result.label}: no round was measured")
         return assessment
 
     def note(self, text: str) -> None:
@@ -119,18 +118,15 @@ class TestRun:
         assert self.assessment is not None
         result, rule = self.assessment.result, self.assessment.expected_to_lose
         if result.verdict is Verdict.XFAIL and rule is not None:
-            self._expect_to_lose(rule)
-            oom = not result.judgements
-            raise (AntiPatternOutOfMemory if oom else AntiPatternSlower)(failure_message(result))
+            expected = AntiPatternOutOfMemory if rule.kind is RuleKind.OOM else AntiPatternSlower
+            reason = f"{rule.id}: {rule.title}"
+            self.item.add_marker(pytest.mark.xfail(raises=expected, strict=True, reason=reason))
+            raise expected(failure_message(result))
         if self._fails(result):
             self.results[0] = replace(result, failed=True)
             raise PerfFailure(failure_message(result))
         if not result.verdict.decided or (result.quarantined and result.verdict.fails):
             self._skip(skip_message(result))
-
-    def _expect_to_lose(self, rule: Rule) -> None:
-        mark = pytest.mark.xfail(raises=_XFAIL_EXCEPTIONS, strict=True, reason=f"{rule.id}: {rule.title}")
-        self.item.add_marker(mark)
 
     def _fails(self, result: CellResult) -> bool:
         if result.quarantined:

@@ -20,7 +20,6 @@ __all__ = ["Check", "ExpectedWorkload", "Validity", "check_offline"]
 REL_TOL = 1e-6  # SGLang divides the numbers in the same line, in double precision
 # ext4 stamps files with a clock that lags time.time() by up to a scheduler tick, NFS by up to its server's
 # granularity.
-MTIME_SLACK_S = 1.0
 
 _TABLE_COUNTS = ("successful_requests", "total_input_tokens", "total_output_tokens")
 _TABLE_RATES = (
@@ -74,14 +73,12 @@ def check_offline(
     returncode: int | None,
     ceilings: Mapping[str, float],
     lines_before: int = 0,
-    not_before: float | None = None,
-    written_at: float | None = None,
 ) -> Validity:
     """Check one offline process: the lines of its result file, its printed table and its log.
 
     ``ceilings`` maps a metric to the most that the hardware can do, in the metric's unit. ``lines_before``
-    lines were in the file when the process started; ``not_before`` is its start and ``written_at`` the
-    file's mtime, both in seconds of the epoch. Raises ValueError for a ceiling of an unknown metric.
+    lines were in the file when the process started: an earlier run's. Raises ValueError for a ceiling of an
+    unknown metric.
     """
     unknown = sorted(set(ceilings) - set(METRICS))
     if unknown:
@@ -90,14 +87,6 @@ def check_offline(
     failed = [check for line in new for check in line.failed]
     failed += _one_line(new, table, lines_before)
     result = new[0].result if len(new) == 1 else None
-    if new and not_before is not None and written_at is not None and written_at < not_before - MTIME_SLACK_S:
-        failed.append(
-            Check(
-                "stale-line",
-                f"the result file was last written {not_before - written_at:.1f} s before the process "
-                "started: its line is an earlier run's",
-            )
-        )
     if new:
         failed += _table_whole(table)
     if result is not None:

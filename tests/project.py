@@ -95,7 +95,7 @@ class Project:
         monkeypatch.setenv("R1PERF_HOME", str(self.root / "home"))
         for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_AUTO_NUM_WORKERS", "CI"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("COLUMNS", "160")
+        monkeypatch.setenv("COLUMNS", "600")
         self.fake.mkdir()
         self.control()
         self.environment = make_environment(self.root / "env", control=self.control_file)
@@ -115,6 +115,7 @@ class Project:
             "sglang": str(self.environment),
             "rounds": {"min": 2, "max": 2},
             "timeout_s": {"value": 60},
+            "noise": None,
             **changes,
         }
         (self.root / "r1perf.yaml").write_text(yaml.safe_dump({"platforms": {"cpu": cpu}}))

@@ -105,7 +105,7 @@ RECIPE = "recipes:\n  r:\n    source: x\n"
         ("platforms:\n  cpu:\n    min_conclusive_n: {value: 0.5}\n", ":3: platforms.cpu.min_conclusive_n.value: must"),
         ("platforms:\n  cpu:\n    error_rate: {per_night: 0.6}\n", ":3: platforms.cpu.error_rate.per_night: must be"),
         ("platforms:\n  cpu:\n    error_rate: {suite_size: 0}\n", ":3: platforms.cpu.error_rate.suite_size: must be"),
-        ("platforms:\n  cpu:\n    noise: {run_cv: 0.02}\n", ":3: platforms.cpu.noise: key 'runs' is missing"),
+        ("platforms:\n  h200x1:\n    noise: {run_cv: 0.02}\n", ":3: platforms.h200x1.noise: key 'runs' is missing"),
         ("platforms:\n  cpu:\n    flags: {tp_size: 2}\n", ":3: platforms.cpu.flags.tp_size: belongs to the topology"),
         ("platforms:\n  cpu:\n    flags: {x: .nan}\n", ":3: platforms.cpu.flags.x: must be a text, a number"),
         ("platforms:\n  cpu:\n    flags: {x: [1]}\n", ":3: platforms.cpu.flags.x: must be a text, a number"),

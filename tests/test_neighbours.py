@@ -192,7 +192,7 @@ def test_coverage_does_not_trace_the_benchmark(mixed: Project) -> None:
 def test_exit_first_prints_the_table(mixed: Project) -> None:
     result = mixed.perf("-x")
     result.assert_outcomes(passed=1, failed=1)
-    assert verdicts(result) == ["PASS", "REGRESSED"]
+    assert verdicts(result) == ["REGRESSED", "PASS"]  # failures first
     assert mixed.calls("n70") == []
 
 

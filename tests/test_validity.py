@@ -53,8 +53,6 @@ def check(
     returncode: int | None = 0,
     ceilings: dict[str, float] | None = None,
     lines_before: int = 0,
-    not_before: float | None = None,
-    written_at: float | None = None,
 ) -> Validity:
     if lines is None:
         lines = [ResultLine(1, result, ())] if result else []
@@ -66,8 +64,6 @@ def check(
         returncode=returncode,
         ceilings=ceilings or {},
         lines_before=lines_before,
-        not_before=not_before,
-        written_at=written_at,
     )
 
 
@@ -116,13 +112,6 @@ def test_lines_that_were_there_before() -> None:
     both = [ResultLine(1, replace(RESULT, successful_requests=1), ()), ResultLine(2, RESULT, ())]
     assert check(lines=both, lines_before=1).ok
     assert names(check(lines=both[:1], lines_before=1)) == ["table-without-jsonl"]
-
-
-def test_a_stale_line() -> None:
-    assert names(check(not_before=1000.0, written_at=990.0)) == ["stale-line"]
-    assert check(not_before=1000.0, written_at=999.5).ok  # a file system's coarse clock
-    assert check(not_before=1000.0, written_at=1010.0).ok
-    assert check(not_before=1000.0).ok
 
 
 def test_a_line_that_could_not_be_read() -> None:

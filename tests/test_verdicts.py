@@ -733,5 +733,40 @@ def test_with_a_high_load_the_high_load_counts_and_a_flip_is_reported(r1perf_pro
     r1perf_project.write(EVIDENCE.format(loads=[10, 50], flips=1))
     result = r1perf_project.perf()
     result.assert_outcomes(passed=1)
-    (flip,) = lines_with(result, "flip: fcfs beats lof: ")
-    assert flip.endswith("(N=10 says the opposite)")
+    assert len(lines_with(result, "flip: fcfs beats lof: ")) == 1
+    assert len(lines_with(result, "(N=10 says the opposite)")) == 1
+
+
+def test_a_lab_that_measures_nothing_is_no_pass(r1perf_project: Project) -> None:
+    r1perf_project.write("""
+        @pytest.fixture
+        def helper(perf_lab):
+            return perf_lab
+
+        @perf(topology="tp1", n=50)
+        def test_x(helper): ...
+        """)
+    result = r1perf_project.perf()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["INVALID: the test takes perf_lab and measured nothing*"])
+
+
+def test_a_secret_among_the_flags_is_refused(r1perf_project: Project) -> None:
+    r1perf_project.write('@perf(topology="tp1", n=50, flags={"api_key": "sk-1"})\ndef test_x(): ...\n')
+    result = r1perf_project.perf()
+    result.stdout.fnmatch_lines(["test_x: flags*'api_key'* looks like a secret*use env"])
+    result.stdout.no_fnmatch_line("*sk-1*")
+
+
+def test_quarantine_alone_decides_nothing(r1perf_project: Project) -> None:
+    r1perf_project.control({"mode": "sigquit"})
+    r1perf_project.write('@perf(topology="tp1", n=50, quarantine_until="2999-12-31")\ndef test_x(): ...\n')
+    result = r1perf_project.perf()
+    result.assert_outcomes(skipped=1)
+    assert result.ret == 1
+
+
+def test_too_few_rounds_are_not_stored(r1perf_project: Project) -> None:
+    r1perf_project.write('@perf(topology="tp1", n=50, rounds="3")\ndef test_x(): ...\n')
+    r1perf_project.perf("--perf-update-new", "--perf-budget", "0.01s").assert_outcomes(skipped=1)
+    assert not r1perf_project.baselines.exists()

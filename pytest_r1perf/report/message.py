@@ -18,7 +18,7 @@ def failure_message(result: CellResult) -> str:
     changed = [note for note in result.notes if note.partition(": ")[0] in ("versions", "env", "command")]
     if changed and result.verdict is Verdict.REGRESSED:
         lines.append("  changed since the baseline: " + "; ".join(changed[:6]))
-    elif result.judgements and result.verdict is Verdict.REGRESSED:
+    elif result.verdict is Verdict.REGRESSED and any(item.baseline is not None for item in result.judgements):
         lines.append("  changed since the baseline: nothing in versions, environment or command line")
     if result.log:
         lines.append(f"  log: {result.log}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _HEADERS = ("cell", "rounds", "median", "spread", "baseline", "ratio [interval]", "floor", "verdict")
 _LIST_LIMIT = 20
+_LEAST_WIDTH = 80
 _SHOWN_TO_HOLD = (Verdict.PASS, Verdict.IMPROVED)
 
 
@@ -38,7 +39,8 @@ def write_summary(reporter: pytest.TerminalReporter, session: PerfSession, *, in
         reporter.write_line("")
         reporter.write_line(title, bold=True)
         for line in lines[:_LIST_LIMIT]:
-            reporter.write_line(f"  {line}")
+            for part in wrapped(line, session.config.get_terminal_writer().fullwidth):
+                reporter.write_line(part)
         if len(lines) > _LIST_LIMIT:
             reporter.write_line(f"  ... and {len(lines) - _LIST_LIMIT} more")
     for error in session.errors:
@@ -49,6 +51,22 @@ def write_summary(reporter: pytest.TerminalReporter, session: PerfSession, *, in
     elif session.undecided:
         reporter.write_line("")
         reporter.write_line("nothing was decided: the session exits non-zero", red=True)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """An entry of a list at the terminal's width; a command or a path, which somebody will copy, is never broken."""
+    import textwrap
+
+    if line.startswith(("pytest ", "/")):
+        return [f"  {line}"]
+    return textwrap.wrap(
+        line,
+        width=max(width, _LEAST_WIDTH),
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def tables(results: Sequence[CellResult]) -> list[tuple[str, str]]:
@@ -92,8 +110,8 @@ def legend(results: Iterable[CellResult]) -> list[str]:
     spread = " or ".join(percent(value) for value in tolerances)
     return [
         "ratio: this run over the baseline in the better direction; each end of its interval is wrong with",
-        f"probability {' or '.join(f'{rate:g}' for rate in rates)}. PASS: lower end at or above 1 - tolerance "
-        f"({spread}); REGRESSED: upper end below.",
+        f"probability {' or '.join(f'{rate:.2g}' for rate in rates)} at most. PASS: lower end at or above "
+        f"1 - tolerance ({spread}); REGRESSED: upper end below.",
     ]
 
 

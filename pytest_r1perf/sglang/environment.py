@@ -63,7 +63,13 @@ def probe(python: Path, env: Mapping[str, str], *, timeout_s: float = 120) -> Sg
     """
     try:
         done = subprocess.run(
-            [str(python), str(_PROBE)], capture_output=True, text=True, timeout=timeout_s, check=False, env=env
+            [str(python), str(_PROBE)],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env=env,
+            stdin=subprocess.DEVNULL,
         )
         answer = json.loads(done.stdout)
         versions: dict[str, str] = answer["versions"]

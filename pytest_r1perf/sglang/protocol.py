@@ -1,7 +1,7 @@
 """The protocol: the closed list of keys that must match before two numbers may be compared (design section 2).
 
-Most of it is read from what SGLang resolved, not from what was asked. Every other difference in resolved
-arguments is listed beside a verdict and bars nothing: a version bump always has some.
+Most of it is read from what SGLang resolved, not from what was asked. Other differences (versions, environment,
+command line) are listed beside a verdict and bar nothing; all resolved arguments are in the record.
 """
 
 from __future__ import annotations

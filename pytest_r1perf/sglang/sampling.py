@@ -126,7 +126,9 @@ def _ask_sglang(
     argv = [str(environment.python), str(_SCRIPT), model_path, dataset_path, str(num_prompts), str(workload.seed)]
     argv += ["-" if option is None else str(option) for option in options]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False, env=env)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=timeout_s, check=False, env=env, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise R1PerfError(f"the workload could not be sampled with {environment.python}: {error}") from None
     try:

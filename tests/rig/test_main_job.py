@@ -81,7 +81,7 @@ class Rig:
 @pytest.fixture
 def rig(pytester: pytest.Pytester, rig_python: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     monkeypatch.setenv("R1PERF_HOME", str(HOME))
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "600")
     return Rig(pytester, rig_python)
 
 
