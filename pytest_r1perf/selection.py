@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SPEC = pytest.StashKey[PerfSpec]()
 """The checked marker of an item that has one."""
 
+FLOOR_PLATFORM = "perf_platform"
+"""A suite's file names the platform that its floors hold on in a variable of this name."""
+
 
 class Checker:
     """Turns markers into specs; equal markers are checked once."""
@@ -68,6 +71,9 @@ class Checker:
                 f"marker is one cell"
             )
         _refuse_unfit(item)
+        floors_hold_on = getattr(getattr(item, "module", None), FLOOR_PLATFORM, None)
+        if floors_hold_on is not None:
+            self._catalog().platform(str(floors_hold_on))  # a misspelt one would switch every floor off
         item.stash[SPEC] = self._spec(mark, _overrides(item))
 
     def _spec(self, mark: pytest.Mark, overrides: Mapping[str, Any]) -> PerfSpec:

@@ -13,7 +13,7 @@ import pytest
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.options import PerfOptions, Update
-from pytest_r1perf.selection import SPEC, Checker, named_by_id, select
+from pytest_r1perf.selection import FLOOR_PLATFORM, SPEC, Checker, named_by_id, select
 
 if TYPE_CHECKING:
     from pytest_r1perf.catalog import Catalog
@@ -29,9 +29,6 @@ RUN = pytest.StashKey["TestRun"]()
 
 _PROPERTY = "r1perf"
 """Attribute of a test report that carries results from a worker."""
-
-FLOOR_PLATFORM = "perf_platform"
-"""A suite's file names the platform that its floors hold on in a variable of this name."""
 
 
 class PerfSession:

@@ -495,3 +495,9 @@ def test_a_path_after_an_option_does_not_move_the_rootdir(r1perf_project: Projec
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"rootdir: {r1perf_project.root}", "configfile: pytest.ini"])
     result.stdout.no_fnmatch_line("*rootdir: */env*")
+
+
+def test_a_misspelt_platform_of_the_floors_is_an_error(r1perf_project: Project) -> None:
+    r1perf_project.write('perf_platform = "h200x9"\n\n@perf(topology="tp1", n=5, min_tokps=1)\ndef test_x(): ...\n')
+    result = r1perf_project.perf()
+    assert lines_with(result, "test_x: platform 'h200x9' is not known; did you mean 'h200x8'?") != []
