@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
 from pytest_r1perf.baseline import Baseline
 from pytest_r1perf.measurement import Measurement
+from pytest_r1perf.rig.home import home
 
 
 def changes_since(stored: Baseline | None, measurement: Measurement) -> list[str]:
@@ -47,9 +49,12 @@ def _flag_values(command: str) -> dict[str, str]:
 
 
 def command_line(measurement: Measurement) -> str:
-    """The command line without the interpreter's and the result file's paths, which differ everywhere."""
+    """The command line as it would be elsewhere: no interpreter's and result file's paths, homes abbreviated."""
     words = list(measurement.command[1:])
     if "--result-filename" in words:
         at = words.index("--result-filename")
         del words[at : at + 2]
+    homes = ((str(home()), "{r1perf_home}"), (str(Path.home()), "~"))
+    for path, short in homes:
+        words = [word.replace(path, short) for word in words]
     return shlex.join(["python", *words])

@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -51,6 +52,8 @@ class PerfSpec:
     rounds: tuple[int, int] | None = None
     quarantine_until: datetime.date | None = None
 
+
+_AFTER_N = attrgetter(*[field.name for field in fields(PerfSpec)][2:])
 
 ARGUMENTS = (
     "topology",
@@ -183,6 +186,11 @@ def check(arguments: Mapping[str, Any], catalog: Catalog) -> PerfSpec:
         rounds=parse_rounds(arguments["rounds"]) if arguments.get("rounds") is not None else None,
         quarantine_until=_date(arguments, "quarantine_until"),
     )
+
+
+def with_n(spec: PerfSpec, n: object) -> PerfSpec:
+    """The same at another number of prompts."""
+    return PerfSpec(spec.topology, _whole({"n": n}, "n"), *_AFTER_N(spec))
 
 
 def parse_rounds(text: object) -> tuple[int, int]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.marker import parse_rounds
+
+if TYPE_CHECKING:
+    import ast
 
 
 class Update(str, Enum):
@@ -143,6 +146,8 @@ def asks_for_perf(expression: str) -> bool:
     """
     if "perf" not in expression:
         return False
+    import ast  # a plain pytest does without it
+
     try:
         tree = ast.parse(expression.strip(), mode="eval").body
     except SyntaxError:
@@ -151,6 +156,8 @@ def asks_for_perf(expression: str) -> bool:
 
 
 def _positive(node: ast.expr, *, negated: bool) -> bool:
+    import ast
+
     if isinstance(node, ast.BoolOp):
         return any(_positive(value, negated=negated) for value in node.values)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):

@@ -128,6 +128,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:
     return [line for line in (session.deselected_line(), session.resume_line()) if line is not None]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A perf test is run once, whatever --reruns says."""
+    item.config.stash[SESSION].forbid_reruns(item)
+    return (yield)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A perf test gets its run before its fixtures."""
@@ -188,6 +195,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """The table."""
+    session = config.stash[SESSION]
+    if not session.has_summary:
+        return
     from pytest_r1perf.report.terminal import write_summary
 
-    write_summary(terminalreporter, config.stash[SESSION], interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+    write_summary(terminalreporter, session, interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)

@@ -12,7 +12,7 @@ import pytest
 from _pytest.unittest import TestCaseFunction
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.marker import ARGUMENTS, PerfSpec, arguments_of, check
+from pytest_r1perf.marker import ARGUMENTS, PerfSpec, arguments_of, check, with_n
 from pytest_r1perf.options import PerfOptions
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Checker:
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
         self._catalog = catalog
         self._known: dict[tuple[int, str], PerfSpec] = {}
+        self._fit: set[int] = set()
         self._marks: list[pytest.Mark] = []
         self._mistakes: dict[str, dict[tuple[str, str], str]] = {}
 
@@ -59,24 +60,29 @@ class Checker:
             report.result = []
 
     def _attach(self, item: pytest.Item) -> None:
-        marks = [(node, mark) for node, mark in item.iter_markers_with_node("perf")]
+        marks = list(item.iter_markers_with_node("perf"))
         if not marks:
             return
         if len(marks) > 1:
             raise R1PerfError("has two perf markers; one marker is one cell, so give the test exactly one")
-        node, mark = marks[0]
+        ((node, mark),) = marks
         if node is not item:
             raise R1PerfError(
                 f"the perf marker stands on {node.name or 'the session'!r}: put it on each function, since one "
                 f"marker is one cell"
             )
-        _refuse_unfit(item)
-        floors_hold_on = getattr(getattr(item, "module", None), FLOOR_PLATFORM, None)
-        if floors_hold_on is not None:
-            self._catalog().platform(str(floors_hold_on))  # a misspelt one would switch every floor off
+        function = id(getattr(item, "function", item))
+        if function not in self._fit:  # once for all parameters
+            _refuse_unfit(item)
+            floors_hold_on = getattr(getattr(item, "module", None), FLOOR_PLATFORM, None)
+            if floors_hold_on is not None:
+                self._catalog().platform(str(floors_hold_on))  # a misspelt one would switch every floor off
+            self._fit.add(function)
         item.stash[SPEC] = self._spec(mark, _overrides(item))
 
     def _spec(self, mark: pytest.Mark, overrides: Mapping[str, Any]) -> PerfSpec:
+        if overrides.keys() == {"n"}:  # the commonest: a load sweep, possibly of thousands
+            return with_n(self._spec(mark, {}), overrides["n"])
         key = (id(mark), repr(overrides))
         if key not in self._known:
             arguments = {**arguments_of(mark.args, mark.kwargs), **overrides}

@@ -126,11 +126,7 @@ class PerfSession:
             items[:] = kept
             self.config.hook.pytest_deselected(items=dropped)
         self.deselected = sum(SPEC in item.stash for item in dropped)
-        perf_items = [item for item in kept if SPEC in item.stash]
         self._specs = [item.stash[SPEC] for item in (*kept, *dropped) if SPEC in item.stash]
-        if self.config.pluginmanager.hasplugin("rerunfailures"):
-            for item in perf_items:  # a measurement is never retried until it passes
-                item.add_marker(pytest.mark.flaky(reruns=0), append=False)
 
     def collected(self, items: list[pytest.Item]) -> None:
         """What is left to run when every plugin has deselected its part (``-k``, ``-m``, ``--lf``)."""
@@ -155,6 +151,11 @@ class PerfSession:
 
     # -- running -------------------------------------------------------------------------------------------
 
+    def forbid_reruns(self, item: pytest.Item) -> None:
+        """Keep pytest-rerunfailures away from a perf test: a measurement is never retried until it passes."""
+        if SPEC in item.stash and self.config.pluginmanager.hasplugin("rerunfailures"):
+            item.add_marker(pytest.mark.flaky(reruns=0), append=False)
+
     def start(self, item: pytest.Item) -> None:
         """Give a perf test its run before its fixtures are made."""
         spec = item.stash.get(SPEC, None)
@@ -169,9 +170,11 @@ class PerfSession:
 
     def stoppable(self) -> contextlib.AbstractContextManager[None]:
         """Where SIGTERM is to act as Ctrl-C: while perf tests may run, here or in our workers."""
+        if not (self.selected or self.options.selects):
+            return contextlib.nullcontext()
         from pytest_r1perf.launch.stop import sigterm_as_interrupt
 
-        return sigterm_as_interrupt() if self.selected or self.options.selects else contextlib.nullcontext()
+        return sigterm_as_interrupt()
 
     def call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Measure, then the body, then the verdict; see :class:`TestRun`."""
@@ -270,10 +273,11 @@ class PerfSession:
 
     def take(self, report: pytest.TestReport) -> None:
         """A finished test's results, from here or from a worker."""
-        from pytest_r1perf.results import result_from
+        carried = getattr(report, _PROPERTY, None)
+        if carried:  # an ordinary test must not pay for the imports
+            from pytest_r1perf.results import result_from
 
-        for data in getattr(report, _PROPERTY, ()):
-            self.results.append(result_from(data))
+            self.results += [result_from(data) for data in carried]
 
     def finish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write baselines, close the record, and let a session that decided nothing exit non-zero."""
@@ -303,6 +307,12 @@ class PerfSession:
         return asked and not any(
             result.verdict.decided and not (result.quarantined and result.verdict.fails) for result in self.results
         )
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether there is anything to say at the end; a session without perf tests must not pay for it."""
+        ran = (self.selected or self.results) and not self.config.option.collectonly
+        return self.worker is None and bool(ran or (self.deselected and self.distributes))
 
     @property
     def distributes(self) -> bool:
