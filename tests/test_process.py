@@ -475,5 +475,5 @@ def test_a_log_on_a_full_disk(bench: Bench, small_disk: Path) -> None:
 
 def test_a_disk_that_fills_up_meanwhile_is_reported(bench: Bench, small_disk: Path) -> None:
     exit = bench.run("while True: os.write(1, b'x' * 4096)", log_path=small_disk / "log")
-    assert exit.returncode == 1
+    assert exit.returncode in (1, 120)  # 120: Python could not flush its output at the end
     assert exit.log_full

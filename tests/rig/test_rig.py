@@ -69,9 +69,9 @@ def test_no_stand_in_is_needed_in_a_benchmark(run_in_rig: RunInRig, model: Path,
         "    refuse(self)\n"
         "Absent.__call__ = noted\n"
     )
-    checked = run_in_rig("-c", "import triton; triton.cdiv(1, 2)", extra_env={"PYTHONPATH": str(hook)})
+    checked = run_in_rig("-c", "import sgl_kernel; sgl_kernel.rmsnorm(1)", extra_env={"PYTHONPATH": str(hook)})
     assert checked.returncode == 1
-    assert calls.read_text() == "<stand-in triton.cdiv>\n"
+    assert calls.read_text() == "<stand-in sgl_kernel.rmsnorm>\n"
     calls.unlink()
 
     result = tmp_path / "result.jsonl"
@@ -81,7 +81,8 @@ def test_no_stand_in_is_needed_in_a_benchmark(run_in_rig: RunInRig, model: Path,
     assert json.loads(result.read_text())["successful_requests"] == 8
     # SGLang asks Triton for its device, takes the refusal as "none", and says "roll back to CPU".
     asked = {"<stand-in triton.runtime.driver.active.get_current_target>"}
-    assert set(calls.read_text().splitlines()) <= asked
+    called = calls.read_text().splitlines() if calls.exists() else []  # none at all where Triton is real
+    assert set(called) <= asked
 
 
 def test_without_the_registered_dispatch_prefill_breaks(
@@ -95,6 +96,10 @@ def test_without_the_registered_dispatch_prefill_breaks(
     assert done.returncode != 0
     assert not result.exists()
     assert "Scheduler hit an exception" in done.stdout + done.stderr
+
+
+def _torch_version(run_in_rig: RunInRig) -> str:
+    return run_in_rig("-c", "import importlib.metadata as m; print(m.version('torch'))").stdout
 
 
 @pytest.mark.parametrize(
@@ -111,6 +116,8 @@ def test_without_the_registered_dispatch_prefill_breaks(
     ],
 )
 def test_a_called_stand_in_raises_with_its_name(run_in_rig: RunInRig, code: str, name: str) -> None:
+    if name in ("kernel", "torchvision::nms") and "+cpu" not in _torch_version(run_in_rig):
+        pytest.skip("this rig has PyPI's CUDA build of torch: Triton and torchvision's operators are real")
     done = run_in_rig("-c", code)
     last = done.stderr.strip()
     assert done.returncode == 1
