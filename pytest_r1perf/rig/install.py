@@ -61,7 +61,8 @@ def install(
     check_host(pins, directory, python, echo=echo)
     echo(
         f"SGLang {version} for the CPU goes into {directory}: about {pins.download_mb} MB to download and "
-        f"{pins.disk_mb / 1000:.1f} GB on disk (with a CPU build of torch; 5.2 GB with the CUDA build that plain PyPI has)"
+        f"{pins.disk_mb / 1000:.1f} GB on disk (with a CPU build of torch; 5.2 GB with the CUDA build that plain "
+        "PyPI has)"
     )
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
