@@ -7,6 +7,7 @@ import shlex
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pytest_r1perf import baseline as baselines
@@ -47,7 +48,7 @@ class Assessment:
     @property
     def expected_to_lose(self) -> Rule | None:
         """The rule that makes the test xfail, if any."""
-        return next((rule for rule in self.rules if rule.kind in (RuleKind.SLOWER, RuleKind.OOM)), None)
+        return _losing(self.rules)
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,13 @@ class Assessor:
             broken = Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
             return Assessment(broken, self.result(broken, spec, nodeid, notes=notes))
         notes += [advice(rule) for rule in rules if rule.kind is RuleKind.ADVISORY]
-        by_kind = {rule.kind: rule for rule in reversed(rules)}
-        if RuleKind.OOM in by_kind:
-            measurement, result = assess_oom(self, cell, spec, nodeid, by_kind[RuleKind.OOM], notes)
-        elif RuleKind.SLOWER in by_kind:
-            measurement, result = assess_slower(self, cell, spec, nodeid, plan, by_kind[RuleKind.SLOWER], notes)
-        else:
+        rule = _losing(rules)
+        if rule is None:
             measurement, result = self._assess_plain(cell, spec, nodeid, plan, stored, floor, notes)
+        elif rule.kind is RuleKind.OOM:
+            measurement, result = assess_oom(self, cell, spec, nodeid, rule, notes)
+        else:
+            measurement, result = assess_slower(self, cell, spec, nodeid, plan, rule, notes)
         return Assessment(measurement, result, rules)
 
     def measured(self, spec: PerfSpec, nodeid: str) -> Assessment:
@@ -150,13 +151,13 @@ class Assessor:
         update = self.runner.options.update
         return update is Update.ALL or (update is Update.NEW and stored is None)
 
-    def _path(self, cell: Cell) -> str:
+    def _path(self, cell: Cell) -> Path:
         hardware = self.runner.hardware(cell.platform)
-        return str(baselines.path_of(self.runner.options.baselines, hardware.key, cell.topology.name))
+        return baselines.path_of(self.runner.options.baselines, hardware.key, cell.topology.name)
 
     def _stored(self, cell: Cell) -> Baseline | None:
         hardware = self.runner.hardware(cell.platform)
-        path = baselines.path_of(self.runner.options.baselines, hardware.key, cell.topology.name)
+        path = self._path(cell)
         if not path.exists():
             return None
         file = baselines.load(path)
@@ -246,6 +247,12 @@ class Assessor:
         return shlex.join(parts)
 
 
+def _losing(rules: Sequence[Rule]) -> Rule | None:
+    """The rule that a cell is judged and xfailed by: what must run out of memory cannot be slower."""
+    by_kind = {rule.kind: rule for rule in reversed(rules)}
+    return by_kind.get(RuleKind.OOM) or by_kind.get(RuleKind.SLOWER)
+
+
 def _floor(spec: PerfSpec, cell: Cell, floor_platform: str | None) -> tuple[float | None, list[str]]:
     """The floor where it holds, and the notes that a report starts with."""
     notes = [note for note in [idle(cell.topology, cell.platform)] if note is not None]
@@ -273,7 +280,7 @@ def _below_floor(judgements: Sequence[Judgement]) -> bool:
     return any(item.floor is not None and item.mean is not None and item.mean.upper < item.floor for item in judgements)
 
 
-def _stored_cause(judgement: Judgement, path: str) -> str:
+def _stored_cause(judgement: Judgement, path: Path) -> str:
     if judgement.ratio is None:
         return f"stored in {path}"
     return f"stored in {path}; {judgement.ratio.estimate:.3f} of the one before"
