@@ -28,13 +28,15 @@ class Workload:
 class SampledWorkload:
     """What a workload comes to for one N, tokenizer and SGLang: counted before the run, not after.
 
-    ``digest`` identifies the sampled (input, output) token lengths in their order.
+    ``digest`` identifies the sampled (input, output) token lengths in their order; ``longest_tokens`` is the
+    longest request, input and output together.
     """
 
     num_prompts: int
     total_input_tokens: int
     total_output_tokens: int
     digest: str
+    longest_tokens: int | None = None
 
 
 def load_workload(name: str, data: Section) -> Workload:
