@@ -18,6 +18,7 @@ from pytest_r1perf.changes import changes_since, command_line
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.expected import advice, assess_oom, assess_slower
 from pytest_r1perf.fit import idle
+from pytest_r1perf.launch.process import LaunchError
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
 from pytest_r1perf.measurement import Measurement, Problem
@@ -25,12 +26,13 @@ from pytest_r1perf.options import Update
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.runner import Runner
+from pytest_r1perf.sglang.protocol import differences
+from pytest_r1perf.sglang.resolved import storable
 from pytest_r1perf.verdict import (
     Judgement,
     Reference,
     Terms,
     Verdict,
-    differences,
     judge,
     terms_for,
     worst,
@@ -69,11 +71,12 @@ class Assessor:
         floor, notes = _floor(spec, cell, floor_platform)
         try:
             stored = self._stored(cell)
-            version = self.runner.environment(cell.platform).version
+            version = self.runner.environment(cell).version
             rules = matching(self.runner.catalog.rules.values(), cell, version)
             _refuse_rejected(rules, version)
         except R1PerfError as error:
-            broken = Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
+            verdict = Verdict.INFRA if isinstance(error, LaunchError) else Verdict.CONFIG
+            broken = Measurement(cell, problem=Problem(verdict, str(error)))
             return Assessment(broken, self.result(broken, spec, nodeid, notes=notes))
         notes += [advice(rule) for rule in rules if rule.kind is RuleKind.ADVISORY]
         rule = _losing(rules)
@@ -152,11 +155,11 @@ class Assessor:
         return update is Update.ALL or (update is Update.NEW and stored is None)
 
     def _path(self, cell: Cell) -> Path:
-        hardware = self.runner.hardware(cell.platform)
+        hardware = self.runner.hardware(cell)
         return baselines.path_of(self.runner.options.baselines, hardware.key, cell.topology.name)
 
     def _stored(self, cell: Cell) -> Baseline | None:
-        hardware = self.runner.hardware(cell.platform)
+        hardware = self.runner.hardware(cell)
         path = self._path(cell)
         if not path.exists():
             return None
@@ -172,7 +175,7 @@ class Assessor:
         """Why the numbers may not be compared, key by key."""
         if stored is not None:
             return [f"protocol: {line}" for line in differences(stored.protocol, measurement.protocol)]
-        hardware = self.runner.hardware(cell.platform)
+        hardware = self.runner.hardware(cell)
         files = baselines.other_hardware(self.runner.options.baselines, hardware.key, cell.topology.name, cell.key)
         return [
             f"hardware: {file.hardware_name}, {file.hardware_count} -> {hardware.name}, {hardware.count}"
@@ -190,7 +193,6 @@ class Assessor:
     ) -> CellResult:
         """The result of a measurement: its problem, or the worst of the judgements."""
         cell, problem, samples = measurement.cell, measurement.problem, measurement.samples
-        hardware = self.runner.find_hardware(cell.platform)
         if problem is not None:
             verdict, cause = problem.verdict, problem.cause + (f" ({problem.hint})" if problem.hint else "")
         elif judgements:
@@ -205,7 +207,7 @@ class Assessor:
             key=cell.key,
             label=cell.label,
             platform=cell.platform.name,
-            hardware=hardware.key if hardware else "none",
+            hardware=self.runner.hardware_key(cell),
             verdict=verdict,
             cause=cause,
             judgements=judgements,
@@ -230,6 +232,7 @@ class Assessor:
                 "versions": dict(measurement.versions),
                 "env": dict(measurement.env),
                 "command": command_line(measurement),
+                "resolved": storable(measurement.resolved),
             },
         }
 

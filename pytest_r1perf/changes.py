@@ -1,4 +1,4 @@
-"""What changed since a baseline was stored: versions, environment, command line."""
+"""What changed since a baseline was stored: versions, environment, command line, other resolved arguments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from pathlib import Path
 from pytest_r1perf.baseline import Baseline
 from pytest_r1perf.measurement import Measurement
 from pytest_r1perf.rig.home import home
+from pytest_r1perf.sglang.resolved import differences
 
 
 def changes_since(stored: Baseline | None, measurement: Measurement) -> list[str]:
-    """What else changed since the baseline: versions, environment, command line."""
+    """What else changed since the baseline, each a line; none of it bars a comparison.
+
+    A flag of the command line is not listed again as the resolved argument of that name. A baseline without resolved
+    arguments (an older file) has none of those lines.
+    """
     if stored is None:
         return []
     changes: list[str] = []
@@ -27,12 +32,21 @@ def changes_since(stored: Baseline | None, measurement: Measurement) -> list[str
             ]
     old_flags = _flag_values(str(stored.provenance.get("command", "")))
     new_flags = _flag_values(command_line(measurement))
+    changed = [flag for flag in {**old_flags, **new_flags} if old_flags.get(flag) != new_flags.get(flag)]
     changes += [
-        f"command: {flag} {old_flags.get(flag, 'absent')} -> {new_flags.get(flag, 'absent')}"
-        for flag in {**old_flags, **new_flags}
-        if old_flags.get(flag) != new_flags.get(flag)
+        f"command: {flag} {old_flags.get(flag, 'absent')} -> {new_flags.get(flag, 'absent')}" for flag in changed
     ]
+    resolved = stored.provenance.get("resolved")
+    if isinstance(resolved, Mapping):
+        said = {flag.removeprefix("--").replace("-", "_") for flag in changed}
+        changes += [
+            f"resolved: {line}" for line in differences(_without(resolved, said), _without(measurement.resolved, said))
+        ]
     return changes
+
+
+def _without(arguments: Mapping[str, object], names: set[str]) -> dict[str, object]:
+    return {name: value for name, value in arguments.items() if name not in names}
 
 
 def _flag_values(command: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from pytest_r1perf.doctor.commands import doctor_command
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.rig.commands import dataset_group, model_group, rig_group
 
@@ -20,6 +21,22 @@ def cli() -> None:
 cli.add_command(rig_group)
 cli.add_command(model_group)
 cli.add_command(dataset_group)
+cli.add_command(doctor_command)
+
+
+@cli.command("plan", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+@click.argument("pytest_arguments", nargs=-1, type=click.UNPROCESSED)
+def plan(pytest_arguments: tuple[str, ...]) -> None:
+    """Print what perf tests would run, without running them. PYTEST_ARGUMENTS select them as for pytest.
+
+    For each test: the exact commands of all nodes, the environment, GPUs used and allocated, memory, whether the
+    workload fits, the expected time, anti-patterns and findings. Exit status 1 when a finding refuses a test.
+
+    Example: r1perf plan perf_tests --topology pp2 --perf-platform h200x16
+    """
+    import pytest
+
+    sys.exit(pytest.main(["--perf", "--perf-plan", *pytest_arguments]))
 
 
 @cli.group("baseline")

@@ -96,6 +96,13 @@ class Section:
             self.fail(f"must be true or false, got {value!r}", key)
         return value
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of non-empty strings (an empty one when it is missing)."""
+        values = self.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+            self.fail(f"must be a list of non-empty texts, got {values!r}", key)
+        return tuple(values)
+
     def section(self, key: str) -> Section:
         """A nested mapping (an empty one when it is missing)."""
         value = self.get(key)

@@ -15,13 +15,16 @@ from pytest_r1perf.errors import R1PerfError
 class Hardware:
     """Exact GPU name and count on this host, or CPU model and the cores this process may use.
 
-    ``devices`` are what a lease is taken on: GPU UUIDs, or ``cpu``.
+    ``devices`` are what a lease is taken on: GPU UUIDs, or ``cpu``. ``indices`` are the same GPUs' numbers in
+    PCI bus order, as nvidia-smi counts: SGLang reads CUDA_VISIBLE_DEVICES as whole numbers (0.5.9
+    custom_all_reduce.py:128, 0.5.20 custom_all_reduce_utils.py:477), so UUIDs won't do there.
     """
 
     name: str
     count: int
     devices: tuple[str, ...]
     is_cpu: bool
+    indices: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -52,24 +55,27 @@ def gpu_hardware() -> Hardware | None:
 
     Raises :class:`R1PerfError` when they are not all of one name.
     """
-    query = ["nvidia-smi", "--query-gpu=name,uuid", "--format=csv,noheader"]
+    query = ["nvidia-smi", "--query-gpu=index,name,uuid", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    rows = [line.rpartition(", ") for line in done.stdout.splitlines() if "GPU-" in line]
+    rows = [line.split(", ") for line in done.stdout.splitlines() if "GPU-" in line]
     if done.returncode != 0 or not rows:
         return None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = [(name.strip(), uuid.strip()) for name, _, uuid in rows]
+    gpus = [(int(row[0]), ", ".join(row[1:-1]).strip(), row[-1].strip()) for row in rows]
     if visible is not None:
         gpus = _visible(gpus, visible)
-    names = {name for name, _ in gpus}
+    names = {name for _, name, _ in gpus}
     if len(names) > 1:
         raise R1PerfError(
             f"this host's GPUs differ ({', '.join(sorted(names))}): choose equal ones with CUDA_VISIBLE_DEVICES"
         )
-    return Hardware(names.pop(), len(gpus), tuple(uuid for _, uuid in gpus), is_cpu=False) if gpus else None
+    if not gpus:
+        return None
+    devices, indices = tuple(uuid for _, _, uuid in gpus), tuple(index for index, _, _ in gpus)
+    return Hardware(names.pop(), len(gpus), devices, is_cpu=False, indices=indices)
 
 
 def hardware_for(*, is_cpu: bool) -> Hardware | None:
@@ -77,11 +83,11 @@ def hardware_for(*, is_cpu: bool) -> Hardware | None:
     return cpu_hardware() if is_cpu else gpu_hardware()
 
 
-def _visible(gpus: list[tuple[str, str]], visible: str) -> list[tuple[str, str]]:
+def _visible(gpus: list[tuple[int, str, str]], visible: str) -> list[tuple[int, str, str]]:
     chosen = []
     for entry in filter(None, (part.strip() for part in visible.split(","))):
         if entry.isdigit():
             chosen += gpus[int(entry) : int(entry) + 1]
         else:
-            chosen += [gpu for gpu in gpus if gpu[1].startswith(entry)]
+            chosen += [gpu for gpu in gpus if gpu[2].startswith(entry)]
     return chosen

@@ -15,7 +15,8 @@ class Sample:
     """One timed window that passed every validity check.
 
     ``metrics`` are in the units of :mod:`pytest_r1perf.metrics`; ``wall_s`` is the whole process, start-up
-    included; ``remarks`` are things seen that don't make it invalid.
+    included; ``remarks`` are things seen that don't make it invalid. ``events`` are what SGLang's log and
+    resolved arguments tell beside that, ``telemetry`` what the GPUs did in the timed window.
     """
 
     round: int
@@ -23,6 +24,8 @@ class Sample:
     wall_s: float
     log: str
     remarks: tuple[str, ...] = ()
+    events: tuple[Mapping[str, object], ...] = ()
+    telemetry: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The rounds of one cell, pooled: nothing is ever retried until it passes."""
+    """The rounds of one cell, pooled: nothing is ever retried until it passes.
+
+    ``translation``: how the recipe's flags were said to this SGLang where that isn't word for word.
+    """
 
     cell: Cell
     samples: tuple[Sample, ...] = ()
@@ -49,6 +55,7 @@ class Measurement:
     protocol: Mapping[str, object] = field(default_factory=dict)
     resolved: Mapping[str, object] = field(default_factory=dict)
     workload: SampledWorkload | None = None
+    translation: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
     def values(self, metric: str) -> tuple[float, ...]:

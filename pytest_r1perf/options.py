@@ -48,11 +48,13 @@ class PerfOptions:
     baselines: Path
     data: tuple[Path, ...]
     lease_dir: Path | None
+    sglang_defaults: bool
+    plan: bool
 
 
 _INI = (
     ("perf_platform", "string", "platform that perf tests run on (default: cpu)"),
-    ("perf_sglang", "string", "SGLang environment: a virtual environment or a Python with sglang in it"),
+    ("perf_sglang", "string", "SGLang environment: a virtual environment, a Python with sglang in it, or image:NAME"),
     ("perf_out", "string", "directory for results and logs (default: .r1perf)"),
     ("perf_gate", "bool", "fail what could not be decided (default: false)"),
     ("perf_baselines", "string", "directory of the stored baselines (default: baselines)"),
@@ -80,7 +82,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--sglang",
         dest="perf_sglang",
         metavar="PATH",
-        help="SGLang environment: a virtual environment's folder or a Python; ini: perf_sglang",
+        help="SGLang environment: a virtual environment's folder, a Python, or image:NAME; ini: perf_sglang",
     )
     group.addoption("--perf-update", action="store_true", default=False, help="store the measured samples as baselines")
     group.addoption(
@@ -105,6 +107,18 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         default=False,
         help="go on with the newest session of the output directory, if it was killed or interrupted",
+    )
+    group.addoption(
+        "--perf-sglang-defaults",
+        action="store_true",
+        default=False,
+        help="leave defaults that moved between SGLang releases to SGLang, and name those that differ",
+    )
+    group.addoption(
+        "--perf-plan",
+        action="store_true",
+        default=False,
+        help="run nothing: print what each selected test would run, on what, and whether it fits (`r1perf plan`)",
     )
     for name, kind, text in _INI:
         parser.addini(name, f"pytest-r1perf: {text}", type=kind, default=None)  # type: ignore[arg-type]
@@ -135,6 +149,8 @@ def read_options(config: pytest.Config) -> PerfOptions:
         baselines=config.rootpath / (config.getini("perf_baselines") or "baselines"),
         data=tuple(Path(path) for path in config.getini("perf_data") or ()),
         lease_dir=_path(config, config.getini("perf_lease_dir")),
+        sglang_defaults=option("perf_sglang_defaults"),
+        plan=option("perf_plan"),
     )
 
 
@@ -208,10 +224,10 @@ def _rounds(text: str | None) -> tuple[int, int] | None:
 
 
 def _place(base: Path, text: str | None) -> str | None:
-    """A path seen from ``base``; one that begins with ``~``, a variable or ``{r1perf_home}`` is filled in later."""
+    """A path seen from ``base``, unless it is ``image:NAME`` or begins with ``~`` or a variable (filled in later)."""
     if not text:
         return None
-    return text if text.startswith(("~", "$", "{")) else str(base / text)
+    return text if text.startswith(("~", "$", "{", "image:")) else str(base / text)
 
 
 def _path(config: pytest.Config, text: str | None) -> Path | None:

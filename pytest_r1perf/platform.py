@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_r1perf.datafile import Section
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.launchsettings import LaunchSettings, load_launch
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.recipe import FlagValue, load_env, load_flags
 
@@ -70,6 +71,7 @@ class Platform:
     default_recipes: Mapping[str, str]
     sglang: str | None
     share_host: bool
+    launch: LaunchSettings
     source: str
 
     @property
@@ -105,6 +107,7 @@ def load_platform(name: str, data: Section) -> Platform:
         default_recipes={key: data.section("default_recipes").text(key) for key in data.section("default_recipes")},
         sglang=data.optional_text("sglang"),
         share_host=data.flag("share_host"),
+        launch=load_launch(data.section("launch")),
         source=data.text("source"),
     )
     data.done()

@@ -117,7 +117,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
-    """SIGTERM ends perf tests as Ctrl-C does."""
+    """SIGTERM ends perf tests as Ctrl-C does; with ``--perf-plan`` nothing runs."""
+    session.config.stash[SESSION].show_plan(session)
     with session.config.stash[SESSION].stoppable():
         return (yield)
 
@@ -185,6 +186,13 @@ def load_evidence(request: pytest.FixtureRequest) -> LoadEvidence:
     from pytest_r1perf.evidence import load_evidence_of
 
     return load_evidence_of(request)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nodes of a batch system are given back."""
+    session = config.stash.get(SESSION, None)
+    if session is not None:
+        session.close()
 
 
 @pytest.hookimpl(tryfirst=True)

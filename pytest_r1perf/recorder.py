@@ -60,6 +60,9 @@ class Recorder:
             "wall_s": round(sample.wall_s, 3),
             "log": sample.log,
             "remarks": list(sample.remarks),
+            "events": [dict(event) for event in sample.events],
+            "telemetry": dict(sample.telemetry),
+            "translation": list(measurement.translation),
             "protocol": dict(measurement.protocol),
             "command": list(measurement.command),
         }
@@ -89,6 +92,8 @@ class Recorder:
             wall_s=float(line["wall_s"]),
             log=line["log"],
             remarks=tuple(line["remarks"]),
+            events=tuple(line.get("events", ())),
+            telemetry=line.get("telemetry", {}),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,14 +13,20 @@ from pytest_r1perf.childenv import compose
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.fit import misfit
 from pytest_r1perf.hardware import Hardware, hardware_for
+from pytest_r1perf.launch.process import LaunchError
+from pytest_r1perf.launchsettings import AUTO
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import Budget, Mode, RoundPlan, measure
 from pytest_r1perf.measurement import Measurement, Problem
 from pytest_r1perf.options import PerfOptions
+from pytest_r1perf.place import LocalPlace
 from pytest_r1perf.platform import Platform, expand
 from pytest_r1perf.recorder import Recorder
 from pytest_r1perf.rig.home import home
-from pytest_r1perf.sglang.environment import SglangEnvironment, interpreter_of, probe
+from pytest_r1perf.sglang.environment import SglangEnvironment, local_place, probe
+from pytest_r1perf.site import Site
+from pytest_r1perf.siteplace import IMAGE, interpreter_there, place_at
+from pytest_r1perf.sites import Sites
 from pytest_r1perf.verdict import Verdict
 
 DEFAULT_PLATFORM = "cpu"
@@ -33,17 +40,18 @@ class CannotRun(Exception):
 class Runner:
     """Measures the cells of a session; one a process (pytest itself, or an xdist worker).
 
-    ``lease`` keeps other sessions off the devices while a cell is measured; ``mode`` makes the way of
-    measuring for an environment.
+    ``sites`` has the nodes, ``lease`` keeps other sessions off their devices while a cell is measured, and
+    ``mode`` makes the way of measuring in an environment.
     """
 
     options: PerfOptions
     catalog: Catalog
     recorder: Recorder
-    lease: Callable[[Hardware, Cell, str], contextlib.AbstractContextManager[None]]
-    mode: Callable[[SglangEnvironment], Mode]
+    sites: Sites
+    lease: Callable[[Site, Cell, str], contextlib.AbstractContextManager[None]]
+    mode: Callable[[Site, SglangEnvironment], Mode]
     budget: Budget = field(init=False)
-    _environments: dict[str, SglangEnvironment] = field(default_factory=dict)
+    _environments: dict[tuple[str, int, str], SglangEnvironment] = field(default_factory=dict)
     _hardware: dict[bool, Hardware | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,13 +71,10 @@ class Runner:
         """The cell of a spec; raises :class:`CannotRun` with the counts when it doesn't fit."""
         platform = self.platform_of(spec)
         cell = cell_of(spec, platform, self.catalog)
-        reason = misfit(cell.topology, platform, self.find_hardware(platform))
+        remote = self.is_remote(cell)
+        reason = misfit(cell.topology, platform, None if remote else self.find_hardware(platform), remote=remote)
         if reason is not None:
             raise CannotRun(reason)
-        if cell.topology.nnodes > 1:
-            raise CannotRun(
-                f"topology {cell.topology.name!r} spans {cell.topology.nnodes} nodes; this version launches on one"
-            )
         return cell
 
     def find_hardware(self, platform: Platform) -> Hardware | None:
@@ -78,25 +83,63 @@ class Runner:
             self._hardware[platform.is_cpu] = hardware_for(is_cpu=platform.is_cpu)
         return self._hardware[platform.is_cpu]
 
-    def hardware(self, platform: Platform) -> Hardware:
-        """:meth:`find_hardware` where there must be some: of a cell that fits."""
-        found = self.find_hardware(platform)
-        if found is None:
-            raise CannotRun(f"this host has no {platform.accelerator}")
-        return found
+    def site(self, cell: Cell) -> Site:
+        """Where the cell runs, got when it is first needed.
 
-    def environment(self, platform: Platform) -> SglangEnvironment:
-        """The SGLang environment, probed once; raises :class:`R1PerfError` with one sentence."""
-        path = self.options.sglang or platform.sglang
-        if path is None:
+        Raises ``LaunchError`` when its nodes can't be got, and :class:`R1PerfError` with one sentence otherwise.
+        """
+        return self.sites.site(cell, self._python(cell.platform))
+
+    def hardware(self, cell: Cell) -> Hardware:
+        """What a node of the cell has."""
+        return self.site(cell).hardware
+
+    def hardware_key(self, cell: Cell) -> str:
+        """The hardware's key as far as it is known without asking for nodes."""
+        site = self.sites.known(cell)
+        found = site.hardware if site is not None else self.find_hardware(cell.platform)
+        return found.key if found is not None else "none"
+
+    def environment(self, cell: Cell) -> SglangEnvironment:
+        """The cell's SGLang environment, probed once; raises as :meth:`site` does."""
+        given = self.given(cell.platform)
+        key = (cell.platform.name, cell.topology.nnodes, given)
+        if key not in self._environments:
+            place = place_at(self.site(cell), given)
+            env = compose(cell.platform.env) if isinstance(place, LocalPlace) else dict(cell.platform.env)
+            self._environments[key] = probe(place, env, cache=home() / "probes")
+        return self._environments[key]
+
+    def environment_here(self, cell: Cell) -> SglangEnvironment:
+        """The environment as far as this host can tell, for a plan: no node is asked for."""
+        given = self.given(cell.platform)
+        if not given.startswith(IMAGE):
+            return probe(local_place(given), compose(cell.platform.env), cache=home() / "probes")
+        if self.is_remote(cell):
+            raise R1PerfError(f"{given} is on other hosts: its options are known when the nodes are ours")
+        return self.environment(cell)
+
+    def is_remote(self, cell: Cell) -> bool:
+        """Whether the cell's ranks run through ssh or a batch system."""
+        return cell.platform.launch.chosen(cell.topology.nnodes, os.environ) != "local"
+
+    def given(self, platform: Platform) -> str:
+        """The SGLang environment that was named: by option, by the platform's container, or by the platform."""
+        image = platform.launch.container.image
+        given = self.options.sglang or (f"{IMAGE}{image}" if image is not None else platform.sglang)
+        if given is None:
             raise R1PerfError(
                 f"platform {platform.name!r} names no SGLang environment: give --sglang PATH, ini perf_sglang, "
                 f"or sglang: in its entry of your r1perf.yaml"
             )
-        if path not in self._environments:
-            filled = expand(path, what=f"platform {platform.name!r}: sglang", home=home())
-            self._environments[path] = probe(interpreter_of(filled), compose(platform.env))
-        return self._environments[path]
+        return (
+            given if given.startswith(IMAGE) else expand(given, what=f"platform {platform.name!r}: sglang", home=home())
+        )
+
+    def _python(self, platform: Platform) -> str:
+        """An interpreter that other hosts have: the one with SGLang, unless that is in a container."""
+        given = self.given(platform)
+        return "python3" if given.startswith(IMAGE) else interpreter_there(given)
 
     def plan(self, spec: PerfSpec, platform: Platform) -> RoundPlan:
         """Rounds by option, then by marker, then by platform."""
@@ -104,24 +147,39 @@ class Runner:
 
     def measure(self, cell: Cell, nodeid: str, plan: RoundPlan, decided: Callable[[Measurement], bool]) -> Measurement:
         """The rounds of a cell, under a lease; rounds that this session already has are used again."""
-        hardware = self.hardware(cell.platform)
         try:
-            environment = self.environment(cell.platform)
+            environment = self.environment(cell)
+            site = self.site(cell)
+        except LaunchError as error:
+            return Measurement(cell, problem=Problem(Verdict.INFRA, str(error)))
         except R1PerfError as error:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
-        with self.lease(hardware, cell, nodeid):
-            try:
+        hardware = site.hardware
+        try:
+            with self.lease(site, cell, nodeid):
                 measurement = measure(
                     cell,
-                    self.mode(environment),
+                    self.mode(site, environment),
                     plan,
                     decided=decided,
                     budget=self.budget,
                     kept=lambda prepared: self.recorder.kept(prepared, hardware.key),
                     record=lambda now, sample: self.recorder.sample(now, sample, nodeid, hardware.key),
                 )
-            except OSError as error:
-                reason = f"results cannot be written to {self.recorder.folder.path} ({error.strerror or error})"
-                return Measurement(cell, problem=Problem(Verdict.INFRA, reason))
-            self.recorder.problem(measurement, nodeid, hardware.key)
+                self.recorder.problem(measurement, nodeid, hardware.key)
+        except LaunchError as error:
+            return Measurement(cell, problem=Problem(Verdict.INFRA, str(error)))
+        except OSError as error:
+            reason = f"results cannot be written to {self.recorder.folder.path} ({error.strerror or error})"
+            return Measurement(cell, problem=Problem(Verdict.INFRA, reason))
         return measurement
+
+
+def check_here(given: str, platform: Platform) -> None:
+    """Refuse an SGLang environment of this host that is none, before anything is collected.
+
+    One in a container or on other hosts is asked when it is needed. Raises :class:`R1PerfError`.
+    """
+    if given.startswith(IMAGE) or platform.launch.by not in (AUTO, "local"):
+        return
+    probe(local_place(expand(given, what="--sglang", home=home())), compose({}), cache=home() / "probes")

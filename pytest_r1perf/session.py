@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pytest_r1perf.records import SessionFolder
     from pytest_r1perf.results import CellResult
     from pytest_r1perf.sglang.environment import SglangEnvironment
+    from pytest_r1perf.site import Session as SiteSession
+    from pytest_r1perf.site import Site
+    from pytest_r1perf.sites import Sites
     from pytest_r1perf.testrun import TestRun  # noqa: F401 (in a quoted annotation)
 
 RUN = pytest.StashKey["TestRun"]()
@@ -46,6 +49,8 @@ class PerfSession:
         self._folder: SessionFolder | None = None
         self._specs: list[PerfSpec] = []
         self._unused: list[str] | None = None
+        self._sites: Sites | None = None
+        self._planned_refusals = False
         worker = getattr(config, "workerinput", None)
         self.worker: str | None = worker["workerid"] if worker is not None else None
         self._given: dict[str, Any] = worker.get("r1perf", {}) if worker is not None else {}
@@ -99,13 +104,10 @@ class PerfSession:
         if self.options.platform is not None:
             self.catalog.platform(self.options.platform)
         if self.options.sglang is not None:
-            from pytest_r1perf.childenv import compose
-            from pytest_r1perf.platform import expand
-            from pytest_r1perf.rig.home import home
-            from pytest_r1perf.sglang.environment import interpreter_of, probe
+            from pytest_r1perf.runner import check_here
 
-            probe(interpreter_of(expand(self.options.sglang, what="--sglang", home=home())), compose({}))
-        if not self.config.option.collectonly:
+            check_here(self.options.sglang, self.catalog.platform(self.options.platform or "cpu"))
+        if not self.only_looks:
             _ = self.folder
 
     def attach(self, nodes: object) -> None:
@@ -131,7 +133,7 @@ class PerfSession:
     def collected(self, items: list[pytest.Item]) -> None:
         """What is left to run when every plugin has deselected its part (``-k``, ``-m``, ``--lf``)."""
         self.selected = sum(SPEC in item.stash for item in items)
-        if self.selected and self.worker is None and not self.config.option.collectonly:
+        if self.selected and self.worker is None and not self.only_looks:
             _ = self.folder
 
     def resume_line(self) -> str | None:
@@ -148,6 +150,23 @@ class PerfSession:
             return None
         tests = "1 perf test" if self.deselected == 1 else f"{self.deselected} perf tests"
         return f"r1perf: {tests} deselected (run with -m perf, --perf or --topology NAME)"
+
+    def show_plan(self, session: pytest.Session) -> None:
+        """Print what would be run, where that was asked for, and let pytest run nothing."""
+        if not self.options.plan:
+            return
+        from pytest_r1perf.planning import Planner
+        from pytest_r1perf.report.plan import render
+
+        if self.distributes:
+            raise pytest.UsageError("--perf-plan runs nothing, so nothing is distributed: leave -n out")
+        planner = Planner(self.assessor.runner, self.options.out)
+        plans = [planner.plan(item.nodeid, item.stash[SPEC]) for item in session.items if SPEC in item.stash]
+        reporter: Any = self.config.pluginmanager.getplugin("terminalreporter")
+        reporter.ensure_newline()
+        reporter.write(render(plans, reporter._tw.fullwidth))
+        self._planned_refusals = any(plan.refused for plan in plans)
+        self.config.option.collectonly = True
 
     # -- running -------------------------------------------------------------------------------------------
 
@@ -203,24 +222,39 @@ class PerfSession:
         """The one that measures and judges, made when the first perf test runs."""
         from pytest_r1perf.assess import Assessor
         from pytest_r1perf.gitcommit import commit_of
+        from pytest_r1perf.gpuwatch import GpuWatch
         from pytest_r1perf.offline import OfflineMode
         from pytest_r1perf.recorder import Recorder
         from pytest_r1perf.runner import Runner
+        from pytest_r1perf.sites import Sites
 
-        def mode(environment: SglangEnvironment) -> OfflineMode:
-            from pytest_r1perf.devices import lease_directory
-
+        def mode(site: Site, environment: SglangEnvironment) -> OfflineMode:
             return OfflineMode(
+                site=site,
                 environment=environment,
                 folder=self.folder.path,
-                session=self.folder.name,
-                state_dir=lease_directory(self.options.lease_dir),
+                watch=lambda uuids: GpuWatch(self.nvml, uuids, self.progress.line),
                 show=self.progress.show,
+                sglang_defaults=self.options.sglang_defaults,
             )
 
         recorder = Recorder(self.folder, self.worker or "main")
-        runner = Runner(self.options, self.catalog, recorder, self._lease, mode)
+        self._sites = Sites(self._site_session, self.progress.line)
+        runner = Runner(self.options, self.catalog, recorder, self._sites, self._lease, mode)
         return Assessor(runner, commit_of(self.config.rootpath))
+
+    def _site_session(self) -> SiteSession:
+        from pytest_r1perf.devices import lease_directory
+        from pytest_r1perf.site import Session
+
+        return Session(self.folder.name, lease_directory(self.options.lease_dir), self.folder.path)
+
+    @cached_property
+    def nvml(self) -> Any:
+        """The driver's library, opened when GPUs are first measured on; or why it can't be."""
+        from pytest_r1perf.gpu.nvml import open_nvml
+
+        return open_nvml()
 
     @cached_property
     def progress(self) -> Any:
@@ -230,28 +264,20 @@ class PerfSession:
         return Progress(self.config, enabled=self.worker is None)
 
     @contextlib.contextmanager
-    def _lease(self, hardware: Hardware, cell: Cell, nodeid: str) -> Iterator[None]:
-        """The devices of a cell: taken, our own orphans ended, given back."""
-        from pytest_r1perf import devices
-        from pytest_r1perf.launch.reap import reap_orphans
+    def _lease(self, site: Site, cell: Cell, nodeid: str) -> Iterator[None]:
+        """The devices of a cell, for as long as it is measured."""
+        from pytest_r1perf.leasing import leased
 
-        directory = devices.lease_directory(self.options.lease_dir)
-        wanted = hardware.devices if hardware.is_cpu else hardware.devices[: cell.topology.gpus_used]
-        with devices.acquire(
-            wanted,
-            directory=directory,
-            share_host=cell.platform.share_host,
-            timeout_s=None,
-            waiting=self.progress.waiting,
-            session=self.folder.name,
-            test=nodeid,
-        ):
-            for victim in reap_orphans(directory):
-                self.progress.line(f"ended a leftover of a dead session: pid {victim.pid}")
+        with leased(site, cell, nodeid, waiting=self.progress.waiting, tell=self.progress.line):
             try:
                 yield
             finally:
                 self.progress.clear()
+
+    def close(self) -> None:
+        """Give back what was got from a batch system."""
+        if self._sites is not None:
+            self._sites.close()
 
     # -- merging and ending --------------------------------------------------------------------------------
 
@@ -297,13 +323,13 @@ class PerfSession:
 
             with contextlib.suppress(OSError):
                 append(self._planned, "main", {"kind": "end", "exitstatus": int(exitstatus)})
-        if self.undecided and exitstatus == pytest.ExitCode.OK:
+        if (self.undecided or self._planned_refusals) and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @property
     def undecided(self) -> bool:
         """Whether cells were selected and none was decided: never a green that measured nothing."""
-        asked = self.selected > 0 and not self.config.option.collectonly
+        asked = self.selected > 0 and not self.only_looks
         return asked and not any(
             result.verdict.decided and not (result.quarantined and result.verdict.fails) for result in self.results
         )
@@ -311,8 +337,13 @@ class PerfSession:
     @property
     def has_summary(self) -> bool:
         """Whether there is anything to say at the end; a session without perf tests must not pay for it."""
-        ran = (self.selected or self.results) and not self.config.option.collectonly
+        ran = (self.selected or self.results) and not self.only_looks
         return self.worker is None and bool(ran or (self.deselected and self.distributes))
+
+    @property
+    def only_looks(self) -> bool:
+        """Whether nothing is run: ``--collect-only``, ``--perf-plan``."""
+        return bool(self.config.option.collectonly or self.options.plan)
 
     @property
     def distributes(self) -> bool:

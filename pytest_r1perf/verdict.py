@@ -8,7 +8,7 @@ lower limit is above 1 + d, UNDECIDED otherwise. Noise enters only the interval,
 from __future__ import annotations
 
 import statistics as plain
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -204,14 +204,6 @@ def judge_antipattern(metric_name: str, values: Sequence[float], reference: Refe
 def worst(judgements: Sequence[Judgement]) -> Judgement:
     """The judgement that names the cell: the worst verdict, the first metric among equals."""
     return min(judgements, key=lambda item: _WORST_FIRST.index(item.verdict))
-
-
-def differences(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[str, ...]:
-    """``"key: old -> new"`` for every protocol key that both sides have and that differs.
-
-    ``None`` is a value (no speculation, no backend of its own); what a release doesn't know is left out.
-    """
-    return tuple(f"{key}: {old[key]} -> {new[key]}" for key in old if key in new and old[key] != new[key])
 
 
 _NO_SPREAD = "one round a side says nothing about the spread: measure at least two"

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from tests.processes import wait_until
+from tests.tools.releases import RELEASES, entries
 
 # pytester takes modules away again that a run in this process imported. scipy cannot be loaded twice, and of our own
 # modules two copies would live side by side, whose classes are not equal.
@@ -60,6 +61,8 @@ def make_environment(folder: Path, *, control: Path, version: str | None = "0.5.
         metadata = site / f"sglang-{version}.dist-info" / "METADATA"
         metadata.parent.mkdir()
         metadata.write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n")
+        options = entries(version) if version in RELEASES else entries(RELEASES[-1])
+        (site / "options.json").write_text(json.dumps(options))
     python = folder / "bin" / "python"
     python.parent.mkdir(parents=True)
     # -S: without site-packages a run takes 0.05 s, and nothing of the test environment is seen.
@@ -193,7 +196,7 @@ class Project:
 
     def notes(self) -> list[Path]:
         """The notes of launches that may still have processes."""
-        return list((self.root / "leases" / "launches").glob("*.json"))
+        return list((self.root / "leases").glob("launches-*/*.json"))
 
     def nothing_left(self) -> None:
         """Nothing of the runs is left now: neither a process nor a note of a launch."""

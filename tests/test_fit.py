@@ -30,8 +30,9 @@ def cpu(cores: int) -> Hardware:
         ("tp8", "h200x8", h200(8), None),
         ("tp1", "h200x1", h200(1), None),
         ("tp1", "h200x8", h200(8), None),
-        ("pp2", "h200x16", h200(8), None),
-        ("tp16", "h200x16", h200(8), None),
+        ("pp2", "h200x16", h200(16), None),
+        ("tp16", "h200x16", h200(16), None),
+        ("pp2", "h200x16", h200(8), "this host has 8, and platform 'h200x16' does not say how to reach other nodes"),
         ("tp4-dp4-pp2", "h200x16", h200(8), None),  # DP attention: 8 GPUs, 4 a node
         ("tp1", "cpu", cpu(2), None),
         ("tp2", "cpu", cpu(2), None),
@@ -41,8 +42,8 @@ def cpu(cores: int) -> Hardware:
         ("tp8", "h200x8", h200(4), "topology 'tp8' needs 8 GPUs on 1 node; this host has 4"),
         ("tp8", "h200x8", None, "platform 'h200x8' is NVIDIA H200, and this host has no such GPU"),
         ("tp8", "h200x8", h200(8, "NVIDIA H200 NVL"), "is NVIDIA H200, and this host has 8 x NVIDIA H200 NVL"),
-        ("tp2", "cpu", cpu(1), "topology 'tp2' needs 2 cores on 1 node; platform 'cpu' has 1 cores"),
-        ("pp2", "cpu", cpu(64), "topology 'pp2' needs 16 cores on 2 nodes; platform 'cpu' has 1 node with 64 cores"),
+        ("tp2", "cpu", cpu(1), "topology 'tp2' needs 2 cores on 1 node; this host has 1"),
+        ("pp2", "cpu", cpu(64), "topology 'pp2' needs 16 cores on 2 nodes; platform 'cpu' has 1 node"),
     ],
 )
 def test_misfit(topology: str, platform: str, hardware: Hardware | None, expected: str | None) -> None:
@@ -118,7 +119,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     out = tmp_path / "out"
-    out.write_text("NVIDIA H200, GPU-aaa\nNVIDIA H200, GPU-bbb\nNVIDIA H200, GPU-ccc\n")
+    out.write_text("0, NVIDIA H200, GPU-aaa\n1, NVIDIA H200, GPU-bbb\n2, NVIDIA H200, GPU-ccc\n")
     return out
 
 
@@ -143,10 +144,11 @@ def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str | None, devi
     assert (found.devices if found else None) == devices
     if found and devices:
         assert (found.name, found.count) == ("NVIDIA H200", len(devices))
+        assert found.indices == tuple("abc".index(device[-1]) for device in devices)
 
 
 def test_different_gpus_are_refused(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    smi.write_text("NVIDIA H200, GPU-aaa\nNVIDIA L4, GPU-bbb\n")
+    smi.write_text("0, NVIDIA H200, GPU-aaa\n1, NVIDIA L4, GPU-bbb\n")
     with pytest.raises(R1PerfError, match=r"GPUs differ \(NVIDIA H200, NVIDIA L4\)"):
         gpu_hardware()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")

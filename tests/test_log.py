@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pytest_r1perf.sglang.decode import MAX_POINTS
 from pytest_r1perf.sglang.events import EventKind
 from pytest_r1perf.sglang.facts import DecodePoint, LogFacts, Phase
 from pytest_r1perf.sglang.log import _NEEDLES, MAX_LINE, TAIL_LINES, LogReader, progress, read_log
-from pytest_r1perf.sglang.server_args import parse_server_args
+from pytest_r1perf.sglang.server_args import parse_record, parse_server_args, resolved_from_server_info
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -68,8 +69,9 @@ def test_h200_log() -> None:
         (EventKind.KV_DTYPE, 22, 1),
         (EventKind.KERNEL_CONFIG, 30, 1),  # behind a progress bar, after a carriage return
         (EventKind.KERNEL_CONFIG, 31, 1),
-        (EventKind.GRAPH_DISABLED, 35, 1),
+        (EventKind.PREFILL_GRAPH_DISABLED, 35, 1),
     ]
+    assert (facts.kv_cache_dtype, facts.captured) == ("bfloat16", {"decode": 128})
     assert facts.tail[-1] == "=" * 50
     assert len(facts.tail) == TAIL_LINES
 
@@ -130,7 +132,7 @@ def test_capacity_capped() -> None:
     facts = read_log(RECORDED / "fail_smalltok.log")
     assert facts.max_total_num_tokens == 64
     assert facts.max_running_requests == 32
-    assert [e.line_no for e in facts.events if e.kind is EventKind.CAPACITY_CAPPED] == [35]
+    assert [e.line_no for e in facts.events if e.kind is EventKind.RUNNING_CAPPED] == [35]
 
 
 def test_another_tools_output_has_no_table() -> None:
@@ -276,17 +278,21 @@ def test_compilation_in_the_window(line: str) -> None:
             EventKind.PAGE_SIZE,
             "TensorRT-LLM MLA only supports page_size of 32 or 64, changing page_size from 1 to 64.",
         ),
-        (EventKind.GRAPH_DISABLED, "Cuda graph is disabled because deepep_mode=`normal`"),
+        (EventKind.DECODE_GRAPH_DISABLED, "Cuda graph is disabled because deepep_mode=`normal`"),
         (
-            EventKind.GRAPH_DISABLED,
+            EventKind.PREFILL_GRAPH_DISABLED,
+            "Disable piecewise CUDA graph due to existing compilation errors",
+        ),
+        (
+            EventKind.PREFILL_GRAPH_DISABLED,
             "Disabling breakable prefill CUDA graph by default for pipeline parallelism.",
         ),
         (
-            EventKind.KV_DTYPE,
+            EventKind.KV_DTYPE_FALLBACK,
             "--kv-cache-dtype falls back to 'auto' because this torch version does not support it",
         ),
         (
-            EventKind.CAPACITY_CAPPED,
+            EventKind.KV_CAPPED,
             "max_total_tokens=9 is larger than the profiled value 8. Use the profiled value instead.",
         ),
         (
@@ -298,9 +304,11 @@ def test_compilation_in_the_window(line: str) -> None:
             "CustomAllReduceV2 is disabled due to an unsupported world size: 6.",
         ),
         (
-            EventKind.ALLREDUCE_FALLBACK,
+            EventKind.FUSION_DISABLED,
             "Failed to initialize FlashInfer: x. Disabling flashinfer allreduce fusion permanently.",
         ),
+        (EventKind.FUSION_DISABLED, "FlashInfer workspace preflight probe failed (x). Skipping allreduce fusion."),
+        (EventKind.FUSION_ENABLED, "Auto-enabling FlashInfer AllReduce Fusion on SM90/SM10X for DeepseekV3ForCausalLM"),
         (
             EventKind.DP_CHUNK,
             "DP attention is enabled. The chunked prefill size is adjusted to 1024 to avoid MoE kernel",
@@ -323,6 +331,38 @@ def test_compilation_in_the_window(line: str) -> None:
 )
 def test_event(kind: EventKind, line: str) -> None:
     assert [e.kind for e in read(f"[2026-11-30 09:36:04 TP0] {line}\n").events] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("line", "captured"),
+    [
+        ("Capture cuda graph bs [1, 2, 160]", {"decode": 160}),
+        ("Capture cuda graph num tokens [4, 8192]", {"prefill": 8192}),
+        ("Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, bs=[1, 2, 64], avail mem=1.00 GB",
+         {"decode": 64}),
+        ("Capture target verify CUDA graph begin. backend=full, num_tokens_per_bs=4, bs=[1, 2, 48], avail mem=1.00 GB",
+         {"decode": 48}),
+        ("Capture target decode CUDA graph end. elapsed=1.00 s, bs=[1, 32], mem usage=1.00 GB, avail mem=1.00 GB.",
+         {"decode": 32}),
+        ("Capture target prefill CUDA graph begin. backend=breakable, num_tokens=[4, 2048], avail mem=1.00 GB",
+         {"prefill": 2048}),
+        ("Capture draft decode CUDA graph begin. backend=full, bs=[1, 2], avail mem=1.00 GB", {}),
+        ("Capture cuda graph begin. This can take up to several minutes.", {}),
+        ("Capture cuda graph bs [1, 2, 1", {}),  # cut
+    ],
+)  # fmt: skip
+def test_captured_graphs_of_every_era(line: str, captured: dict[str, int]) -> None:
+    assert read(f"[2026-11-30 09:36:04 TP0] {line}\n").captured == captured
+
+
+def test_the_first_dtypes_are_the_targets() -> None:
+    facts = read(
+        "Load weight end. type=DeepseekV3ForCausalLM, dtype=torch.bfloat16, avail mem=1.00 GB\n"
+        "Using KV cache dtype: torch.float8_e4m3fn\n"
+        "Load weight end. type=DeepseekV3ForCausalLMNextN, dtype=torch.float16, avail mem=1.00 GB\n"
+        "Using KV cache dtype: torch.bfloat16\n"
+    )
+    assert (facts.model_dtype, facts.kv_cache_dtype) == ("bfloat16", "float8_e4m3fn")
 
 
 def test_a_rank_whose_lines_were_lost_does_not_lower_the_count() -> None:
@@ -483,6 +523,53 @@ def test_values_that_are_not_python() -> None:
         "path": "a, b=(c",
         "hook": "<function f at 0x7f>",
         "last": -1,
+    }
+
+
+def test_records_within_a_value() -> None:
+    text = "CudaGraphConfig(decode=PhaseConfig(backend=<Backend.FULL: 'full'>, bs=[1, 2], max_bs=2), prefill=None)"
+    assert parse_record(text) == {
+        "decode": {"backend": "<Backend.FULL: 'full'>", "bs": [1, 2], "max_bs": 2},
+        "prefill": None,
+    }
+    assert parse_record("{'decode': {'max_bs': 2}}") == {"decode": {"max_bs": 2}}
+    assert parse_record("full") == parse_record("{1, 2}") == {}
+    assert parse_record("A(b=" * 50) == {}
+
+
+@given(st.text(alphabet="()[]{}<>'\"\\,=: ab1", max_size=60))
+def test_the_record_reader_never_raises(text: str) -> None:
+    parse_record(text)
+    parse_record(f"A(b={text}")
+
+
+@pytest.mark.parametrize("version", ["0.5.9", "0.5.20"])
+def test_server_info_is_what_the_log_says(version: str) -> None:
+    """Of the two real answers: the same arguments as a log of that release, but for what was asked otherwise."""
+    info = json.loads((RECORDED / f"server_info_{version}.json").read_text(encoding="utf-8"))
+    resolved = resolved_from_server_info(info)
+    logged = read_log(RECORDED / f"rig_{version}.log").server_args
+    assert set(resolved) - set(logged) == {"max_total_num_tokens", "effective_max_running_requests_per_dp"}
+    assert set(logged) <= set(resolved)
+    assert resolved["max_total_num_tokens"] == 16384
+    assert resolved["effective_max_running_requests_per_dp"] == 64
+    assert resolved["pp_max_micro_batch_size"] == 64  # the scheduler's: None in the launcher's copy
+    assert resolved["attention_backend"] == logged["attention_backend"] == "torch_native"
+
+
+def test_server_info_of_a_release_that_resolves_in_the_scheduler() -> None:
+    info = {
+        "attention_backend": None,
+        "tp_size": 8,
+        "version": "0.4.9",
+        "internal_states": [{"attention_backend": "fa3"}],
+    }
+    assert resolved_from_server_info(info) == {"attention_backend": "fa3", "tp_size": 8}
+    assert resolved_from_server_info(
+        {"tp_size": 8, "max_total_num_tokens": 9, "status": "ready", "version": "0.4.3"}
+    ) == {
+        "tp_size": 8,
+        "max_total_num_tokens": 9,
     }
 
 

@@ -48,7 +48,7 @@ class Bench:
         return self.argv(script(body), **changes)
 
     def records(self) -> list[Path]:
-        return list(self.state.glob("launches/*"))
+        return list(self.state.glob("launches-*/*"))
 
     def assert_nothing_left(self) -> None:
         assert [role for role, process in noted(self.notes).items() if running(process)] == []

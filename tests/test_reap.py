@@ -25,7 +25,7 @@ from pytest_r1perf.launch.mark import (
     this_place,
 )
 from pytest_r1perf.launch.reap import Victim
-from pytest_r1perf.launch.record import Launch
+from pytest_r1perf.launch.record import First, Launch
 from tests.processes import PRELUDE, Process, identity, noted, running, script, started, wait_until
 
 SLEEP = "note('{0}'); time.sleep(600)"
@@ -216,17 +216,18 @@ def test_when_pytest_and_guard_were_killed_the_next_session_ends_the_run(notes: 
     with started(OWNER, notes) as process:
         wait_until(lambda: "main" in noted(notes), "the run")
         (launch,) = record.read(state)
-        assert (launch.pid, launch.start) == noted(notes)["main"]
-        assert launch.sid == launch.pid
+        (first,) = launch.firsts
+        assert (first.pid, first.start) == noted(notes)["main"]
+        assert first.sid == first.pid
         assert launch.program == sys.executable
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        (guard,) = (int(child) for child in children if int(child) != launch.pid)
+        (guard,) = (int(child) for child in children if int(child) != first.pid)
         os.kill(guard, signal.SIGKILL)
         process.kill()
         process.wait()
     reap.reap_orphans(state, grace_s=0.2)
     assert not any(map(running, noted(notes).values()))
-    assert list(state.glob("launches/*")) == []
+    assert list(state.glob("launches-*/*")) == []
     assert reap.find_marked(lambda mark: mark == launch.mark) == []
 
 
@@ -236,7 +237,7 @@ def test_a_wiped_environment_is_found_by_its_record(notes: Path, tmp_path: Path,
     process = subprocess.Popen([*script(body), str(notes)], env={}, start_new_session=True)
     try:
         wait_until(lambda: {"wiped", "mate"} <= set(noted(notes)), "both")
-        record.write(tmp_path, Launch(dead_owner, "x", *noted(notes)["wiped"], sid=process.pid))
+        record.write(tmp_path, Launch(dead_owner, "x", (First(*noted(notes)["wiped"], process.pid),)))
         ended = reap.reap_orphans(tmp_path, grace_s=30.0)
         assert {noted(notes)["wiped"], noted(notes)["mate"]} <= {(one.pid, one.start) for one in ended}
         assert record.read(tmp_path) == []
@@ -254,7 +255,7 @@ def test_a_record_of_a_pid_or_session_that_was_used_again_harms_nobody(
         wait_until(lambda: "new" in noted(notes), "the process")
         pid, start = noted(notes)["new"]
         leader = pid if claim == "pid" else dead_owner.owner_pid
-        record.write(tmp_path, Launch(dead_owner, "x", leader, start - 1, sid=pid))
+        record.write(tmp_path, Launch(dead_owner, "x", (First(leader, start - 1, pid),)))
         reap.reap_orphans(tmp_path)
         assert process.poll() is None
         assert record.read(tmp_path) == []
@@ -300,7 +301,7 @@ subprocess.run([sys.executable, "-c", {PRELUDE + inner!r}, NOTES], env=env)
 
 
 def test_records_from_before_a_reboot_go_and_another_hosts_stay(tmp_path: Path) -> None:
-    folder = tmp_path / "launches"
+    folder = tmp_path / f"launches-{os.geteuid()}"
     folder.mkdir()
     here = os.uname().nodename
     marks = [RunMark("old", 1, 1, serial, place="0" * 12) for serial in (1, 2)]
@@ -311,10 +312,10 @@ def test_records_from_before_a_reboot_go_and_another_hosts_stay(tmp_path: Path) 
     assert sorted(path.name for path in folder.iterdir()) == ["notes.json", f"{marks[1]}.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"firsts": 1}', '{"mark": "another"}'])
 def test_a_damaged_record_of_a_dead_owner_is_removed(tmp_path: Path, dead_owner: RunMark, text: str) -> None:
     record.write(tmp_path, Launch(dead_owner, "x"))
-    (path,) = (tmp_path / "launches").iterdir()
+    (path,) = tmp_path.glob("launches-*/*")
     path.write_text(text)
     assert record.read(tmp_path) == [Launch(dead_owner, "?")]
     reap.reap_orphans(tmp_path)
@@ -323,8 +324,8 @@ def test_a_damaged_record_of_a_dead_owner_is_removed(tmp_path: Path, dead_owner:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to write a record as another user")
 def test_another_users_record_is_not_believed(tmp_path: Path, dead_owner: RunMark, bystander: Process) -> None:
-    record.write(tmp_path, Launch(dead_owner, "x", *bystander, sid=os.getsid(bystander[0])))
-    (path,) = (tmp_path / "launches").iterdir()
+    record.write(tmp_path, Launch(dead_owner, "x", (First(*bystander, os.getsid(bystander[0])),)))
+    (path,) = tmp_path.glob("launches-*/*")
     os.chown(path, 65534, 65534)
     reap.reap_orphans(tmp_path)
     assert running(bystander)

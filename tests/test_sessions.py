@@ -307,7 +307,7 @@ def test_a_read_only_lease_directory(project: Project) -> None:
     (project.root / "leases").write_text("a file")
     result = project.perf("-k", "test_x")
     result.assert_outcomes(failed=1, deselected=1)
-    assert lines_with(result, f"CONFIG: the lease directory {project.root / 'leases'} is no directory; remove it, or ")
+    assert lines_with(result, f"cause: the lease directory {project.root / 'leases'} is no directory; remove it, or ")
     assert "Traceback" not in str(result.stdout)
 
 

@@ -20,7 +20,6 @@ from pytest_r1perf.verdict import (
     Reference,
     Terms,
     Verdict,
-    differences,
     judge,
     judge_antipattern,
     terms_for,
@@ -357,16 +356,6 @@ def test_the_drop_below_a_floor_starts_from_where_the_mean_is() -> None:
     assert above.detectable == pytest.approx(1 - 1 / 1.2, abs=1e-3)
     below = judge(TOTAL, near(900, 1e-5), None, terms(floor=1000))
     assert below.detectable == 0
-
-
-# -- protocols ----------------------------------------------------------------------------------------------
-
-
-def test_differences_key_by_key() -> None:
-    old = {"tp_size": 8, "dtype": "auto", "gone": 1, "speculative_algorithm": None, "seed": 2025}
-    new = {"tp_size": 16, "dtype": "auto", "came": 2, "speculative_algorithm": "EAGLE", "seed": 2025}
-    assert differences(old, new) == ("tp_size: 8 -> 16", "speculative_algorithm: None -> EAGLE")
-    assert differences(old, old) == ()
 
 
 # -- properties ---------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""The watcher that ends a run when pytest cannot: a small process that outlives it by seconds at most.
+"""The watcher that ends a run when pytest cannot: a small process that outlives it by no more than that takes.
 
 pytest starts it before the benchmark and holds one end of a socket pair. When the socket closes without the
-word "done", or the owner in the mark dies, the guard ends every process with that mark. No handler in pytest
-can do that after SIGKILL or the kernel's out-of-memory killer.
+word "done", or the owner in the mark dies, the guard ends every process with that mark and runs the closers
+of its record. No handler in pytest can do that after SIGKILL or the kernel's out-of-memory killer.
 
 The file is run by path as ``python -I -S guard.py``: no site-packages, no ``.pth`` files, no coverage hooks,
 and the package's ``__init__`` is not executed; so what it imports is standard library only.
@@ -157,7 +157,8 @@ def main(arguments: list[str]) -> None:
         signal.SIGTSTP,
         signal.SIGPIPE,
     ):
-        signal.signal(number, signal.SIG_IGN)
+        # Not SIG_IGN, which the closers would inherit.
+        signal.signal(number, lambda *_: None)
     here = Path(__file__).parent
     for name, folder in (("pytest_r1perf", here.parent), ("pytest_r1perf.launch", here)):
         package = types.ModuleType(name)
@@ -171,9 +172,8 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(f"{arguments[1]!r} is no run mark")
     os.write(line, _READY)
     if not _said_done(line, mark.owner_pid, mark.owner_start):
-        launches = [launch for launch in record.read(state_dir) if launch.mark == mark]
-        if not reap.end_run(mark, launches=launches).left:
-            record.remove(state_dir, mark)
+        recorded = [launch for launch in record.read(state_dir) if launch.mark == mark]
+        reap.end_all(recorded[0] if recorded else record.Launch(mark, "?"), state_dir)
 
 
 if __name__ == "__main__":

@@ -1,48 +1,45 @@
-"""Run one command under supervision, and leave nothing of it behind.
+"""Run the ranks of a benchmark under supervision, and leave nothing of them behind.
 
     mark = new_mark(session)
     exit = run(argv, env={**os.environ, **marked_environment(mark)}, cwd=cwd, log_path=log, timeout_s=3600,
                mark=mark, state_dir=state)
 
-However ``run`` is left (the command ended, a timeout, Ctrl-C, an error in a callback), every process of the
-run has been ended before. When pytest itself is killed, the guard does it (``guard.py``); when the guard is
-killed as well, the next session does (``reap.reap_orphans``).
+:func:`run` is for one command on this host, :func:`supervise` for a local process (``Client``) a rank.
+However they are left (rank 0 ended, a timeout, Ctrl-C, an error in a callback), every process of the run has
+been ended before, and what is no process of ours has been closed. When pytest itself is killed, the guard
+does it (``guard.py``); when the guard is killed as well, the next session does (``reap.reap_orphans``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
-import os
-import select
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.launch import guard, proc, reap, record
+from pytest_r1perf.launch import guarded, reap
+from pytest_r1perf.launch.client import Client, Running, start
+from pytest_r1perf.launch.crew import hang_up, settle, ticks
+from pytest_r1perf.launch.guarded import LaunchError
+from pytest_r1perf.launch.logfile import LogFile
 from pytest_r1perf.launch.mark import VARIABLE, RunMark, owner_alive, this_place
 from pytest_r1perf.launch.reap import Victim
 from pytest_r1perf.launch.record import Launch
 from pytest_r1perf.launch.shield import Shield
 
-EndedBy = Literal["exit", "timeout", "lingering"]
+__all__ = ["Client", "EndedBy", "Exit", "LaunchError", "Poll", "RankExit", "run", "supervise"]
 
-# SGLang's launcher returns before its children are gone (PR #36589 made it wait): who ends within this is no
-# survivor.
-_SETTLE_S = 1.0
-_CHUNK = 1 << 16
-# A command that writes faster than we read must not keep us from looking at the clock.
-_READ_AT_ONCE = 16 << 20
-# A file system with less room than this at the start is called full.
-_ROOM = 1 << 16
+EndedBy = Literal["exit", "timeout", "lingering", "rank"]
 
+RANK_GRACE_S = 10.0
+"""How long rank 0 may run on when another rank has ended: SGLang's ranks end together, though not at once."""
 
-class LaunchError(R1PerfError):
-    """The command could not be started at all."""
+LIFELINE_S = 20.0
+"""How long a client may take, beyond the grace, to end and to report once its lifeline is closed: its agent
+ends all on its node, runs closers, and sends files."""
 
 
 class Poll(enum.Enum):
@@ -53,14 +50,28 @@ class Poll(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class RankExit:
+    """How one rank's client ended; ``early``: before rank 0 did, and before we ended the run.
+
+    Of a rank from 1 on, the ``returncode`` means nothing when it was not early: we ended it.
+    """
+
+    rank: int
+    returncode: int | None
+    early: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """How a run ended.
 
-    ``returncode``: of the first process, negative for a signal (also ours), ``None`` when somebody else
-    waited for it. ``wall_s``: from start to the end of the first process, or to our decision to end it;
-    monotonic clock. ``survivors``: every other process that still ran then and had to be ended. ``left``:
-    what could not be ended. ``log_full``: there was no room to write on the log's file system at the end, so
-    the log may be cut short.
+    ``returncode``: of rank 0's first process, negative for a signal (also ours), ``None`` when somebody else
+    waited for it. ``ended_by``: ``rank`` when another rank had ended and rank 0 did not within the grace.
+    ``wall_s``: from start to the end of rank 0's first process, or to our decision to end it; monotonic
+    clock. ``survivors``: every other process that still ran then and had to be ended, first processes of
+    ranks excepted. ``left``: what could not be ended. ``log_full``: there was no room to write on a log's file
+    system at the end, so the log may be cut short. ``unclosed``: containers or jobs that could not be
+    ended, a sentence each; the next session tries again.
     """
 
     returncode: int | None
@@ -69,6 +80,8 @@ class Exit:
     survivors: tuple[Victim, ...] = ()
     left: tuple[Victim, ...] = ()
     log_full: bool = False
+    ranks: tuple[RankExit, ...] = ()
+    unclosed: tuple[str, ...] = ()
 
 
 def run(
@@ -87,223 +100,127 @@ def run(
 ) -> Exit:
     """Run ``argv`` (no shell) with exactly ``env``, its output appended to ``log_path``, until it ends.
 
-    Every ``poll_interval_s`` the log's new bytes go to ``on_output`` and ``poll`` is asked. After
-    ``timeout_s``, or when ``poll`` says so, the run is ended: SIGTERM, ``grace_s`` seconds, SIGKILL.
-    ``mark`` must be owned by this process and be in ``env`` (``marked_environment``), and is used for one
-    run only.
+    The rest is as for :func:`supervise`.
+    """
+    if isinstance(argv, str):
+        raise TypeError(f"argv is a list of the program and its arguments, not {argv!r}")
+    return supervise(
+        [Client(0, tuple(argv), env, cwd, log_path)],
+        timeout_s=timeout_s,
+        mark=mark,
+        state_dir=state_dir,
+        on_output=on_output,
+        poll=poll,
+        poll_interval_s=poll_interval_s,
+        grace_s=grace_s,
+    )
 
-    Raises ``LaunchError`` when the command cannot be started, and whatever the callbacks or signal handlers
+
+def supervise(
+    clients: Sequence[Client],
+    *,
+    timeout_s: float,
+    mark: RunMark,
+    state_dir: Path,
+    on_output: Callable[[bytes], None] | None = None,
+    poll: Callable[[], Poll] | None = None,
+    poll_interval_s: float = 0.2,
+    grace_s: float = reap.GRACE_S,
+    rank_grace_s: float = RANK_GRACE_S,
+    lifeline_s: float = LIFELINE_S,
+) -> Exit:
+    """Run all ``clients`` until the first of them, rank 0, ends.
+
+    Every ``poll_interval_s`` the new bytes of rank 0's log go to ``on_output`` and ``poll`` is asked. After
+    ``timeout_s``, or when ``poll`` says so, or ``rank_grace_s`` after another rank ended, the run is ended:
+    lifelines are closed and their clients waited for, ``grace_s`` and ``lifeline_s`` together at most, then
+    SIGTERM, ``grace_s`` seconds, SIGKILL, closers. ``mark`` must be owned by this
+    process and be in each ``env`` (``marked_environment``), and is used for one run only.
+
+    Raises ``LaunchError`` when a client cannot be started, and whatever the callbacks or signal handlers
     raise.
     """
-    _check(argv, env, mark)
-    with Shield() as shield, _Log(log_path) as log:
-        launch = Launch(mark, argv[0])
-        # Record and guard come first: from its first instruction on, the command has mark, record and guard.
-        _write_record(state_dir, launch)
-        try:
-            watcher = guard.start(mark, state_dir)
-        except guard.GuardError as error:
-            record.remove(state_dir, mark)
-            raise LaunchError(
-                f"the watcher for {argv[0]!r} did not start ({error}); is {guard.__file__} readable?"
-            ) from None
-        child: subprocess.Popen[bytes] | None = None
+    _check(clients, mark)
+    with Shield() as shield, contextlib.ExitStack() as files:
+        logs = [files.enter_context(LogFile(client.log_path)) for client in clients]
+        errors = [
+            log if client.errors_path is None else files.enter_context(LogFile(client.errors_path))
+            for client, log in zip(clients, logs, strict=True)
+        ]
+        launch = Launch(mark, clients[0].argv[0], closers=tuple(one for client in clients for one in client.closers))
+        watcher = guarded.begin(state_dir, launch)
+        crew: list[Running] = []
         ended_by: EndedBy = "exit"
-        returncode: int | None = None
+        early: set[int] = set()
+        codes: dict[int, int | None] = {}
         started = stopped = time.monotonic()
         try:
-            child = _start(argv, env, cwd, log.descriptor)
-            stat = proc.read_stat(child.pid)
-            launch = replace(launch, pid=child.pid, start=stat.start if stat is not None else 0, sid=child.pid)
-            _write_record(state_dir, launch)
+            for client, log, error in zip(clients, logs, errors, strict=True):
+                crew.append(start(client, log.descriptor, error.descriptor))
+                launch = replace(launch, firsts=tuple(one.first for one in crew))
+                guarded.note(state_dir, launch)
+            head, others = crew[0], crew[1:]
             shield.release()
-            for _ in _ticks(child.pid, poll_interval_s, started + timeout_s):
+            end_at: float | None = None
+            for _ in ticks(crew, poll_interval_s, started + timeout_s):
                 shield.serve()
-                log.tail(on_output)
+                logs[0].tail(on_output)
+                early.update(one.client.rank for one in others if one.client.rank not in early and one.ended())
                 if poll is not None and poll() is Poll.END:
                     ended_by = "lingering"
+                    break
+                if early and end_at is None:
+                    end_at = time.monotonic() + rank_grace_s
+                if end_at is not None and time.monotonic() >= end_at:
+                    ended_by = "rank"
                     break
             else:
                 ended_by = "timeout"
             # What ended in the last moment ended by itself.
-            if _exit_code(child.pid) is not _RUNNING:
+            if head.ended():
                 ended_by = "exit"
             shield.serve()
             stopped = time.monotonic()
             shield.hold()
             if ended_by == "exit":
-                _settle(mark, launch)
+                settle(mark, launch)
         finally:
             shield.hold()
-            # The first process is not waited for until all is over: its zombie keeps its pid, and so the
-            # session's number, from being used again.
+            # The first processes are not waited for until all is over: their zombies keep their pids, and so the
+            # sessions' numbers, from being used again.
             try:
-                ending = reap.end_run(mark, launches=(launch,), grace_s=grace_s)
+                hang_up(crew, grace_s + lifeline_s)
+                if not crew:  # nothing was started: nothing to close
+                    launch = replace(launch, closers=())
+                ending, unclosed = reap.end_all(launch, state_dir, grace_s=grace_s)
             except BaseException:
                 watcher.abandon()
                 raise
-            if child is not None:
-                code = _exit_code(child.pid)
-                returncode = code if isinstance(code, int) else None
-                if code is not _RUNNING:
-                    child.wait()
-            if not ending.left:
-                record.remove(state_dir, mark)
+            codes = {one.client.rank: one.collect() for one in crew}
             watcher.dismiss()
         shield.release()
-        log.tail(on_output, everything=True)
-        survivors = tuple(victim for victim in ending.ended if victim.pid != launch.pid)
-        return Exit(returncode, ended_by, stopped - started, survivors, ending.left, log.no_room() is not None)
+        logs[0].tail(on_output, everything=True)
+        firsts = {one.pid for one in crew}
+        return Exit(
+            codes[clients[0].rank],
+            ended_by,
+            stopped - started,
+            tuple(victim for victim in ending.ended if victim.pid not in firsts),
+            ending.left,
+            any(log.no_room() is not None for log in logs),
+            tuple(RankExit(rank, code, rank in early) for rank, code in codes.items()),
+            tuple(one.sentence for one in unclosed),
+        )
 
 
-def _check(argv: Sequence[str], env: Mapping[str, str], mark: RunMark) -> None:
+def _check(clients: Sequence[Client], mark: RunMark) -> None:
     """Refuse what would make processes that cannot be found again: mistakes of the calling code."""
     if mark.place != this_place() or not owner_alive(mark):
         raise ValueError(f"the owner of {mark} is not a live process of this host: use new_mark(session)")
-    if isinstance(argv, str) or not argv:
-        raise TypeError(f"argv is a list of the program and its arguments, not {argv!r}")
-    if env.get(VARIABLE) != str(mark):
-        raise ValueError(f"the environment lacks {VARIABLE}={mark}: add marked_environment(mark)")
-
-
-def _write_record(state_dir: Path, launch: Launch) -> None:
-    try:
-        record.write(state_dir, launch)
-    except OSError as error:
-        raise LaunchError(
-            f"cannot record the launch of {launch.program!r} under {state_dir} ({error.strerror}); "
-            "make the directory writable or free some space"
-        ) from error
-
-
-def _start(argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: int) -> subprocess.Popen[bytes]:
-    if not cwd.is_dir():
-        raise LaunchError(f"cannot start {argv[0]!r}: its working directory {cwd} is not a directory")
-    try:
-        return subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise LaunchError(
-            f"cannot start {argv[0]!r}: no such program, or its interpreter is missing; check the path"
-        ) from None
-    except PermissionError:
-        raise LaunchError(
-            f"cannot start {argv[0]!r}: not permitted; is it a file with the execute bit (chmod +x), "
-            f"and may this user enter {cwd}?"
-        ) from None
-    except OSError as error:
-        size = sum(len(item) + 1 for item in argv) + sum(len(k) + len(v) + 2 for k, v in env.items())
-        raise LaunchError(
-            f"cannot start {argv[0]!r}: {error.strerror} ({len(argv)} arguments, {size} characters with the "
-            "environment)"
-        ) from error
-    except ValueError as error:
-        raise LaunchError(f"cannot start {argv[0]!r}: {error} in an argument or environment variable") from None
-
-
-class _Running(enum.Enum):
-    RUNNING = 0
-
-
-_RUNNING = _Running.RUNNING
-
-
-def _exit_code(pid: int) -> int | _Running | None:
-    """The exit status of our child, whose zombie stays; ``None`` when somebody else waited for it.
-
-    Not Popen's: that one says 0 for a child which somebody else waited for.
-    """
-    try:
-        info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-    if info is None:
-        return _RUNNING
-    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-
-
-def _ticks(pid: int, interval_s: float, deadline: float) -> Iterator[None]:
-    """Yield every ``interval_s`` until the child ``pid`` has ended or ``deadline`` (monotonic) is past."""
-    try:
-        handle = proc.open_handle(pid)
-    except ProcessLookupError:
-        return
-    poller = select.poll()
-    if handle is not None:
-        poller.register(handle, select.POLLIN)
-    try:
-        while _exit_code(pid) is _RUNNING:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                return
-            poller.poll(1000 * min(interval_s, remaining))
-            yield
-    finally:
-        if handle is not None:
-            os.close(handle)
-
-
-def _settle(mark: RunMark, launch: Launch) -> None:
-    """Give helpers that end by themselves (multiprocessing's resource tracker) the time to."""
-    until = time.monotonic() + _SETTLE_S
-    while time.monotonic() < until and reap.find_marked(lambda found: found == mark, launches=(launch,)):
-        time.sleep(0.05)
-
-
-class _Log:
-    """The log file: the command writes to it itself, we read behind it. No pipe, so nothing blocks it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> _Log:
-        try:
-            self.descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._stack.callback(os.close, self.descriptor)
-            self._reader = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            self._stack.callback(os.close, self._reader)
-        except OSError as error:
-            self._stack.close()
-            raise LaunchError(
-                f"cannot write the log {self._path} ({error.strerror}); is its directory there and writable?"
-            ) from error
-        self._offset = os.fstat(self._reader).st_size
-        problem = self.no_room()
-        if problem is not None:
-            self._stack.close()
-            raise LaunchError(f"cannot write the log {self._path}: {problem}; free some space")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def no_room(self) -> str | None:
-        """Why 64 KiB cannot be written now (full, over quota), or ``None``; they are taken back at once."""
-        size = os.fstat(self.descriptor).st_size
-        try:
-            written = os.write(self.descriptor, b"\n" * _ROOM)
-        except OSError as error:
-            return os.strerror(error.errno or 0)
-        finally:
-            os.ftruncate(self.descriptor, size)
-        return None if written == _ROOM else "its file system is full"
-
-    def tail(self, on_output: Callable[[bytes], None] | None, *, everything: bool = False) -> None:
-        """Hand over what was appended since the last call."""
-        if on_output is None:
-            return
-        limit = self._offset + _READ_AT_ONCE
-        while everything or self._offset < limit:
-            new = os.pread(self._reader, _CHUNK, self._offset)
-            if not new:
-                return
-            self._offset += len(new)
-            on_output(new)
+    if not clients or len({client.rank for client in clients}) != len(clients):
+        raise ValueError(f"one client a rank, rank 0 first, not {[client.rank for client in clients]}")
+    for client in clients:
+        if isinstance(client.argv, str) or not client.argv:
+            raise TypeError(f"argv is a list of the program and its arguments, not {client.argv!r}")
+        if client.env.get(VARIABLE) != str(mark):
+            raise ValueError(f"the environment lacks {VARIABLE}={mark}: add marked_environment(mark)")

@@ -3,7 +3,7 @@
 A process belongs to a run when
 
 1. its environment carries the run's mark,
-2. it is the recorded first process (pid and start time), or shares the session which that one founded,
+2. it is a recorded first process (pid and start time), or shares the session which that one founded,
 3. it descends from one of these, or is marked by a run that one of these owns (a run inside a run).
 
 2 and 3 cover an environment that was wiped or replaced. Only processes of our own user are looked at. Never
@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_r1perf.launch import proc, record
+from pytest_r1perf.launch import closing, proc, record
 from pytest_r1perf.launch.mark import RunMark, mark_of, owner_alive, this_place
-from pytest_r1perf.launch.record import Launch
+from pytest_r1perf.launch.record import First, Launch
 
 GRACE_S = 3.0
 """Between SIGTERM and SIGKILL: SGLang's own kill_process_tree sends no TERM at all, so few need more."""
@@ -70,9 +70,9 @@ def find_marked(
     live = {pid: stat for pid, stat in table.items() if not stat.gone}
     marks = {pid: mark_of(pid) for pid in live}
     spared = set(proc.ancestors(os.getpid()))
-    recorded = [launch for launch in launches if launch.pid and wanted(launch.mark)]
+    recorded = [(first, launch.mark) for launch in launches if wanted(launch.mark) for first in launch.firsts]
     earlier: dict[_Key, RunMark] = {(victim.pid, victim.start): victim.mark for victim in known}
-    named = earlier | {(launch.pid, launch.start): launch.mark for launch in recorded}
+    named = earlier | {(first.pid, first.start): mark for first, mark in recorded}
 
     ours: dict[int, RunMark] = {}
     for pid, stat in live.items():
@@ -107,7 +107,7 @@ def find_marked(
 
 
 def _founded_sessions(
-    launches: Iterable[Launch], table: dict[int, proc.Stat], ours: dict[int, RunMark]
+    recorded: Iterable[tuple[First, RunMark]], table: dict[int, proc.Stat], ours: dict[int, RunMark]
 ) -> dict[int, RunMark]:
     """The recorded sessions that are certainly still the recorded ones.
 
@@ -116,12 +116,12 @@ def _founded_sessions(
     ours is in it.
     """
     found: dict[int, RunMark] = {}
-    for launch in launches:
-        leader = table.get(launch.pid)
-        if (leader is not None and leader.start == launch.start and leader.session == launch.sid) or any(
-            table[pid].session == launch.sid for pid in ours
+    for first, mark in recorded:
+        leader = table.get(first.pid)
+        if (leader is not None and leader.start == first.start and leader.session == first.sid) or any(
+            table[pid].session == first.sid for pid in ours
         ):
-            found[launch.sid] = launch.mark
+            found[first.sid] = mark
     return found
 
 
@@ -214,19 +214,42 @@ def _end(
     return Ending(tuple(victim for key, victim in seen.items() if key not in kept), (*left, *refused))
 
 
-def reap_orphans(state_dir: Path, grace_s: float = GRACE_S) -> list[Victim]:
+def end_all(
+    launch: Launch, state_dir: Path, *, grace_s: float = GRACE_S
+) -> tuple[Ending, tuple[closing.Unclosed, ...]]:
+    """End a run of our own as its record has it: processes, then what they leave; then forget it.
+
+    What a closer ended is not ``left``: a container's processes may belong to another user, or hang in a
+    pipe to their client.
+    """
+    ending = end_run(launch.mark, launches=(launch,), grace_s=grace_s)
+    unclosed = closing.close(launch)
+    left = tuple(victim for victim in ending.left if proc.is_running(victim.pid, victim.start))
+    ended = (*ending.ended, *(victim for victim in ending.left if victim not in left))
+    closing.settle(state_dir, launch, unclosed, keep=bool(left))
+    return Ending(ended, left), unclosed
+
+
+def reap_orphans(state_dir: Path, grace_s: float = GRACE_S, tell: Callable[[str], None] | None = None) -> list[Victim]:
     """End what dead sessions of this user left running on this host; returns what was ended.
 
     For the start of a session. The marks that we or our ancestors carry are left alone: those processes are
-    our neighbours in the terminal or batch job that we run in.
+    our neighbours in the terminal or batch job that we run in. ``tell`` hears, in one sentence each, of what
+    a dead session left to close (a container, a batch job), and of what could not be closed: its record stays
+    for the next session.
     """
     inherited = {mark_of(pid) for pid in proc.ancestors(os.getpid())}
-    launches = [launch for launch in record.read(state_dir) if not owner_alive(launch.mark)]
+    launches = [launch for launch in record.orphaned(state_dir) if launch.mark not in inherited]
 
-    def orphaned(mark: RunMark) -> bool:
+    def is_orphan(mark: RunMark) -> bool:
         return mark not in inherited and not owner_alive(mark)
 
-    ending = _end(orphaned, find_marked(orphaned, launches=launches), grace_s, None, launches)
-    if not ending.left:
-        record.remove_stale(state_dir)
+    ending = _end(is_orphan, find_marked(is_orphan, launches=launches), grace_s, None, launches)
+    kept = {victim.mark for victim in ending.left}
+    for launch in launches:
+        unclosed = closing.close(launch)
+        if tell is not None:
+            for sentence in closing.account(launch, unclosed):
+                tell(sentence)
+        closing.settle(state_dir, launch, unclosed, keep=launch.mark in kept)
     return list(ending.ended)

@@ -1,8 +1,8 @@
 """What a measurement should remember of SGLang's log: silent downgrades, retractions, compilation.
 
-A new signal is one more row of `EVENT_RULES`. The texts were read from the sources of SGLang 0.4.3.post2 to
-0.5.23, or come from recorded logs where the source says so; a row's ``needles`` are plain pieces of the
-line, looked for before the pattern because a log has a million lines.
+What they mean for a measurement is `downgrade`'s to say. A new signal is one more row of `EVENT_RULES`. The texts
+were read from the sources of SGLang 0.4.3.post2 to 0.5.23, or come from recorded logs where the source says so; a
+row's ``needles`` are plain pieces of the line, looked for before the pattern because a log has a million lines.
 """
 
 from __future__ import annotations
@@ -22,27 +22,60 @@ class EventKind(str, Enum):
     ATTENTION_DEFAULT = "attention default"
     ATTENTION_FALLBACK = "attention fallback"
     PAGE_SIZE = "page size"
-    GRAPH_DISABLED = "graph disabled"
+    DECODE_GRAPH_DISABLED = "decode graph disabled"
+    PREFILL_GRAPH_DISABLED = "prefill graph disabled"
+    GRAPH_CAPPED = "graph capped"
+    WITHOUT_GRAPH = "batches without graph"
     KV_DTYPE = "kv dtype"
-    CAPACITY_CAPPED = "capacity capped"
+    KV_DTYPE_FALLBACK = "kv dtype fallback"
+    KV_CAPPED = "kv capacity capped"
+    RUNNING_CAPPED = "running requests capped"
     ALLREDUCE_FALLBACK = "allreduce fallback"
+    FUSION_DISABLED = "allreduce fusion disabled"
+    FUSION_ENABLED = "allreduce fusion enabled"
+    CHUNK_CHANGED = "chunk changed"
     DP_CHUNK = "dp chunk"
+    DP_TWICE = "dp resolved twice"
     OVERLAP_DISABLED = "overlap disabled"
     RADIX_DISABLED = "radix disabled"
     CHUNKED_PREFILL_DISABLED = "chunked prefill disabled"
+    FLAG_REPLACED = "flag replaced"
     SPECULATIVE_CAP = "speculative cap"
     KERNEL_CONFIG = "kernel config"
     CLAMPED = "clamped"
 
 
+class Effect(str, Enum):
+    """What an event does to the measurement it was seen in."""
+
+    REMARK = "remark"
+    """Recorded, and shown beside the verdict."""
+    INVALID = "invalid"
+    """A flag that was asked for was replaced in silence: the number is another configuration's (design section 5)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One notable line; ``count`` ranks or repetitions said the same, ``line_no`` (from 1) was the first."""
+    """One notable line; ``count`` ranks or repetitions said the same, ``line_no`` (from 1) was the first.
+
+    ``line_no`` is 0 for what no line says: it was found by comparing what was asked with what was resolved.
+    """
 
     kind: EventKind
     text: str
     line_no: int
     count: int = 1
+    effect: Effect = Effect.REMARK
+
+    def plain(self) -> dict[str, object]:
+        """For a record: the kind and the effect by their values."""
+        return {
+            "kind": self.kind.value,
+            "text": self.text,
+            "line_no": self.line_no,
+            "count": self.count,
+            "effect": self.effect.value,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +140,61 @@ EVENT_RULES: tuple[EventRule, ...] = (
         "FlashMLA 0.4.6.post5+, TensorRT-LLM MLA 0.5.1.post3+",
     ),
     _rule(
-        _K.GRAPH_DISABLED,
-        r"Cuda graph is disabled because|Disable (?:piecewise|prefill) CUDA graph because"
+        _K.DECODE_GRAPH_DISABLED,
+        r"Cuda graph is disabled because",
+        ("graph is disabled",),
+        "0.4.3+",
+    ),
+    _rule(
+        _K.PREFILL_GRAPH_DISABLED,
+        r"Disable (?:piecewise|prefill) CUDA graph (?:because|due to)"
         r"|Disabling breakable prefill CUDA graph|disabling prefill CUDA graph",
-        ("graph is disabled", "CUDA graph because", "prefill CUDA graph"),
-        "0.4.3+ decode, 0.5.6+ piecewise, 0.5.14+ prefill",
+        ("CUDA graph because", "CUDA graph due to", "prefill CUDA graph"),
+        "0.5.6+ piecewise ('due to existing compilation errors' in 0.5.9), 0.5.14+ prefill",
+    ),
+    _rule(
+        _K.KV_DTYPE_FALLBACK,
+        r"kv-cache-dtype falls back to",
+        ("kv-cache-dtype falls",),
+        "0.5.5.post3+: the FP4 cache on an older torch becomes 'auto'",
     ),
     _rule(
         _K.KV_DTYPE,
-        r"kv-cache-dtype falls back to|FP4 \(E2M1\) KV Cache might|Using KV cache dtype: "
-        r"|Setting KV cache dtype to",
-        ("kv-cache-dtype falls", "KV Cache might", "KV cache dtype"),
-        "0.5.3+ in use, 0.5.5.post3+ fallback to 'auto'",
+        r"FP4 \(E2M1\) KV Cache might|Using KV cache dtype: |Setting KV cache dtype to",
+        ("KV Cache might", "KV cache dtype"),
+        "0.5.3+",
     ),
     _rule(
-        _K.CAPACITY_CAPPED,
-        r"max_total_tokens=\S+ is larger than the profiled value"
-        r"|max_running_requests was reduced from the requested",
-        ("larger than the profiled", "max_running_requests was reduced"),
-        "all versions; the second only 0.5.14+ (recorded with 0.5.20)",
+        _K.KV_CAPPED,
+        r"max_total_tokens=\S+ is larger than the profiled value",
+        ("larger than the profiled",),
+        "all versions",
+    ),
+    _rule(
+        _K.RUNNING_CAPPED,
+        r"max_running_requests was reduced from the requested",
+        ("max_running_requests was reduced",),
+        "0.5.14+ (recorded with 0.5.20); silent before",
+    ),
+    _rule(
+        _K.FUSION_DISABLED,
+        r"(?i:flashinfer allreduce fusion) (?:permanently|disabled)|Disabling flashinfer allreduce fusion"
+        r"|Skipping allreduce fusion|disabled globally because workspace initialization failed"
+        r"|Disable --flashinfer-allreduce-fusion-backend because",
+        ("llreduce fusion", "llReduce fusion", "allreduce-fusion", "disabled globally"),
+        "0.5.10+; the last in 0.5.20",
+    ),
+    _rule(
+        _K.FUSION_ENABLED,
+        r"(?:Auto-enabling|Enable) FlashInfer AllReduce Fusion",
+        ("AllReduce Fusion",),
+        "0.5.3-0.5.6 on SM100, 0.5.10-0.5.23",
     ),
     _rule(
         _K.ALLREDUCE_FALLBACK,
-        r"(?i:all_?reduce\w*) is disabled (?:because|due)|Setup Custom allreduce failed with"
-        r"|(?i:flashinfer allreduce fusion) (?:permanently|disabled)|Disabling flashinfer allreduce fusion"
-        r"|Skipping allreduce fusion|disabled globally because workspace initialization failed",
-        ("llreduce", "llReduce", "ll_reduce", "disabled globally"),
-        "0.4.3+; the class name replaces 'Custom allreduce' from 0.5.10.post1; fusion 0.5.10+",
+        r"(?i:all_?reduce\w*) is disabled (?:because|due)|Setup Custom allreduce failed with",
+        ("llreduce", "llReduce", "ll_reduce"),
+        "0.4.3+; the class name replaces 'Custom allreduce' from 0.5.10.post1: NCCL reduces instead",
     ),
     _rule(
         _K.DP_CHUNK,

@@ -74,7 +74,9 @@ class LogFacts:
     second pair is the warm-up's. ``load_weight_s`` (0.5.9+) is the slowest rank's, in seconds.
     ``retracted_reqs`` counts requests, ``retractions`` the times it happened; every TP rank logs the same
     retraction, so ranks of one DP group count once. ``jit_in_benchmark`` holds the first compilation lines
-    of the timed window.
+    of the timed window. ``attention_backend`` is the one that the log names instead of the argument's,
+    ``kv_cache_dtype`` and ``model_dtype`` are torch's names, ``captured`` is the largest size a phase's CUDA
+    graphs were captured for (`told`).
     """
 
     phase: Phase = Phase.START
@@ -86,6 +88,10 @@ class LogFacts:
     max_running_requests: int | None = None
     context_len: int | None = None
     load_weight_s: float | None = None
+    attention_backend: str | None = None
+    kv_cache_dtype: str | None = None
+    model_dtype: str | None = None
+    captured: dict[str, int] = field(default_factory=dict)
     retracted_reqs: int = 0
     retractions: int = 0
     decode: Decode = Decode()

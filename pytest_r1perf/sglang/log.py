@@ -18,6 +18,7 @@ from pytest_r1perf.sglang.cause_rules import CAUSE_RULES
 from pytest_r1perf.sglang.decode import DecodeReader
 from pytest_r1perf.sglang.events import EVENT_RULES, Event, EventKind, match_event, shorten
 from pytest_r1perf.sglang.facts import LogFacts, Phase, PhaseMark, Progress
+from pytest_r1perf.sglang.told import ToldReader
 
 __all__ = ["LogFacts", "LogReader", "Phase", "Progress", "progress", "read_log"]
 
@@ -118,6 +119,7 @@ class LogReader:
         self._output_tokens: int | None = None
         self._numbers: dict[str, int] = {}
         self._load_weight_s: float | None = None
+        self._told = ToldReader()
         self._retracted: dict[str, dict[str, tuple[int, int]]] = {}
         self._decode = DecodeReader()
         self._events: dict[tuple[EventKind, str], Event] = {}
@@ -206,6 +208,7 @@ class LogReader:
         text = line.decode("utf-8", "replace")
         if server_args.MARKER.search(text):
             self._args_line, self._args = line, None
+            self._told.arguments()
             self._enter(Phase.ARGUMENTS, text)
             return
         line, text = line[:_SEARCHED], text[:_SEARCHED]
@@ -215,6 +218,7 @@ class LogReader:
             if needle in text and pattern.search(text):
                 self._enter(phase, text)
         self._read_numbers(text)
+        self._told.feed(text)
         if self._table.feed(text):
             self._enter(Phase.RESULT, text)
         kind = match_event(text)
@@ -289,6 +293,10 @@ class LogReader:
             max_running_requests=self._numbers.get("max_running_requests"),
             context_len=self._numbers.get("context_len"),
             load_weight_s=self._load_weight_s,
+            attention_backend=self._told.attention_backend(self._args.get("attention_backend")),
+            kv_cache_dtype=self._told.kv_cache_dtype,
+            model_dtype=self._told.model_dtype,
+            captured=dict(self._told.captured),
             retracted_reqs=sum(reqs for _, reqs in by_dp_group),
             retractions=sum(times for times, _ in by_dp_group),
             decode=self._decode.decode,

@@ -1,6 +1,6 @@
-"""Read the resolved arguments out of SGLang's ``server_args=`` log line.
+"""Read the resolved arguments out of SGLang's ``server_args=`` log line, or out of its ``/server_info``.
 
-Two shapes exist: ``server_args=ServerArgs(a=1, b='x')`` up to 0.5.18 and ``server_args={'a': 1, 'b': 'x'}``
+Two shapes of the line exist: ``server_args=ServerArgs(a=1, b='x')`` up to 0.5.18 and ``server_args={'a': 1, 'b': 'x'}``
 from 0.5.19 on. Both are Python reprs, but not always Python: enum members (``<Foo.BAR: 1>``), ``inf`` and
 nested records (``CudaGraphConfig(decode=PhaseConfig(...))``) are in them, so the line is cut into values
 first and each value is read on its own.
@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 # `Engine(server_args=server_args)` is a frame of every traceback, hence the bracket.
 MARKER = re.compile(r"server_args=(ServerArgs\(|\{)")
 
 _CLOSER = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_RECORD = re.compile(r"\s*[A-Za-z_][\w.]*\(")
+_MAX_DEPTH = 4  # CudaGraphConfig holds PhaseConfigs, and they hold plain values
+
+_NOT_ARGUMENTS = frozenset(
+    {"internal_states", "version", "status", "max_req_input_len", "startup_time", "launch_command", "kv_events"}
+)
+"""What ``/server_info`` adds to the arguments (read in 0.4.3 to 0.5.23, seen in 0.5.9 and 0.5.20).
+
+``max_total_num_tokens`` is added, too, and kept: `resolved.resolved_of` has it from the log.
+"""
+_RUNNING = "effective_max_running_requests_per_dp"  # 0.5.8+, among the scheduler's own
 
 
 def parse_server_args(line: str) -> dict[str, object]:
@@ -28,9 +39,44 @@ def parse_server_args(line: str) -> dict[str, object]:
     found = MARKER.search(line)
     if found is None:
         return {}
-    separator = "=" if found[1] == "ServerArgs(" else ":"
+    return _items(line, found.end(), "=" if found[1] == "ServerArgs(" else ":")
+
+
+def parse_record(text: str, depth: int = 0) -> dict[str, object]:
+    """A dataclass's or a dict's repr as a dict, records within it as well; empty for other text. Never raises.
+
+    Up to 0.5.18 the graphs are logged as ``CudaGraphConfig(decode=PhaseConfig(backend='full', ...), ...)``.
+    """
+    found = _RECORD.match(text)
+    if found is None or depth > _MAX_DEPTH:
+        value = _literal(text) if text.lstrip().startswith("{") else None
+        return value if isinstance(value, dict) else {}
+    items = _items(text, found.end(), "=")
+    return {
+        key: (parse_record(value, depth + 1) or value) if isinstance(value, str) else value
+        for key, value in items.items()
+    }
+
+
+def resolved_from_server_info(info: Mapping[str, object]) -> dict[str, object]:
+    """The resolved arguments in a server's answer to ``/server_info`` (``/get_server_info`` before 0.5.6.post2).
+
+    Where the launcher's own copy has None, the scheduler's (``internal_states``, DP rank 0) is taken: up to
+    0.5.3.post3 it alone knows the attention backend, and page and batch sizes are filled in there.
+    """
+    states = info.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
+    resolved = {
+        key: state.get(key) if value is None else value for key, value in info.items() if key not in _NOT_ARGUMENTS
+    }
+    if _RUNNING in state:
+        resolved[_RUNNING] = state[_RUNNING]
+    return resolved
+
+
+def _items(text: str, start: int, separator: str) -> dict[str, object]:
     args: dict[str, object] = {}
-    for item in _split(line, found.end()):
+    for item in _split(text, start):
         key_text, sep, value_text = _partition(item, separator)
         if not sep:
             continue

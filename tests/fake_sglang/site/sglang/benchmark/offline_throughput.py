@@ -6,7 +6,8 @@ misbehaviour come from the JSON file named by ``FAKE_SGLANG_CONTROL``:
 
 ``{"cells": {"n50": {"speed": [4500, 2200], "mode": ["ok", "oom"]}}, "default": {...}}``
 
-A cell is ``n<num_prompts>``, with ``+<flag>=<value>`` for a ``--max-running-requests``. A list is used up call by
+A cell is ``n<num_prompts>``, with ``+<flag>=<value>`` for a ``--max-running-requests``, and ``@rank1`` for what the
+second node of two does. A list is used up call by
 call; its last entry repeats. Every call is appended to ``calls.jsonl`` beside the control file.
 """
 
@@ -23,6 +24,7 @@ from typing import Any, NoReturn
 
 from sglang.benchmark.datasets.sharegpt import sample_sharegpt_requests
 from sglang.benchmark.utils import get_tokenizer
+from sglang.srt.server_args import ServerArgs
 
 STAMP = "[2026-11-30 10:00:50]"
 JITTER = (0.0, 0.002, -0.002, 0.001, -0.001)
@@ -48,16 +50,16 @@ RESOLVED: dict[str, object] = {
 
 
 def parse() -> argparse.Namespace:
-    """The flags that the plugin's tests use, and argparse's own way of refusing others."""
+    """The release's own server options, the benchmark's, and argparse's own way of refusing others."""
     parser = argparse.ArgumentParser(prog="offline_throughput.py")
-    for flag in ("--model-path", "--dataset-name", "--dataset-path", "--result-filename", "--device", "--load-format"):
+    ServerArgs.add_cli_args(parser)
+    for flag in ("--dataset-name", "--dataset-path", "--result-filename"):
         parser.add_argument(flag)
-    for flag in ("--num-prompts", "--seed", "--max-running-requests", "--max-total-tokens", "--tp-size"):
+    for flag in ("--num-prompts", "--seed"):
         parser.add_argument(flag, type=int)
-    parser.add_argument("--chunked-prefill-size", type=int)
-    parser.add_argument("--schedule-policy")
-    parser.add_argument("--disable-radix-cache", action="store_true")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.given = {name: value for name, value in vars(args).items() if value != parser.get_default(name)}
+    return args
 
 
 def step(value: Any, call: int) -> Any:
@@ -108,6 +110,8 @@ def main() -> None:
     cell = f"n{args.num_prompts}"
     if args.max_running_requests is not None:
         cell += f"+max_running_requests={args.max_running_requests}"
+    if args.node_rank:
+        cell += f"@rank{args.node_rank}"
     settings = json.loads(control.read_text(encoding="utf-8"))
     own = {**settings.get("default", {}), **settings.get("cells", {}).get(cell, {})}
     calls = folder / "calls.jsonl"
@@ -115,10 +119,28 @@ def main() -> None:
     number = sum(json.loads(line)["cell"] == cell for line in before)
     with calls.open("a", encoding="utf-8") as file:
         call = {"cell": cell, "pid": os.getpid(), "argv": sys.argv[1:], "env": sorted(os.environ)}
+        call["wild"] = os.environ.get("WILD")
         file.write(json.dumps(call) + "\n")
     mode = str(step(own.get("mode", "ok"), number))
     speed = float(step(own.get("speed", 4500.0), number)) * (1 + JITTER[number % len(JITTER)] * own.get("jitter", 1))
     run(args, mode, speed, folder)
+
+
+def follow(mode: str, resolved: dict[str, object]) -> NoReturn:
+    """A rank that is not 0: it works until it is ended."""
+    say(f"{STAMP} server_args={resolved}")
+    if mode == "port":
+        say(
+            "Traceback (most recent call last):",
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+            "port: 5000, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        )
+        raise SystemExit(1)
+    if mode == "oom":
+        say("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 0.5 GiB free.")
+        raise SystemExit(1)
+    time.sleep(600)
+    raise SystemExit(1)
 
 
 def run(args: argparse.Namespace, mode: str, speed: float, folder: Path) -> None:
@@ -126,8 +148,9 @@ def run(args: argparse.Namespace, mode: str, speed: float, folder: Path) -> None
     text = (Path(__file__).parents[2] / "recorded.log").read_text(encoding="utf-8")
     start, ready, warm_up, benchmark, _ = text.split("%%\n")
     resolved = {**RESOLVED, "model_path": args.model_path}
-    given = {name: value for name, value in vars(args).items() if name in RESOLVED and value is not None}
-    resolved.update(given)
+    resolved.update((name, value) for name, value in args.given.items() if name in RESOLVED)
+    if args.node_rank:
+        follow(mode, resolved)
     reach("start", mode, folder)
     if mode == "argparse":
         sys.stderr.write("usage: offline_throughput.py [-h] --model-path MODEL_PATH\n")

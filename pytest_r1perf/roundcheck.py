@@ -1,0 +1,165 @@
+"""What a finished run of the offline benchmark is: a sample, or the reason why it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_r1perf.cell import Cell
+from pytest_r1perf.gpuwatch import Seen
+from pytest_r1perf.launch.process import Exit
+from pytest_r1perf.launch.ranks import log_name
+from pytest_r1perf.measurement import Measurement, Problem, Sample
+from pytest_r1perf.recipe import FlagValue
+from pytest_r1perf.sglang.downgrade import events_of
+from pytest_r1perf.sglang.events import Effect, EventKind
+from pytest_r1perf.sglang.facts import LogFacts
+from pytest_r1perf.sglang.failure import classify
+from pytest_r1perf.sglang.log import LogReader
+from pytest_r1perf.sglang.nccl_verify import Outcome, verified_in
+from pytest_r1perf.sglang.result import Check, OfflineResult, read_result_lines
+from pytest_r1perf.site import LOG, Ended
+from pytest_r1perf.validity import ExpectedWorkload, check_offline
+from pytest_r1perf.verdict import Verdict
+
+RESULT = "result.jsonl"
+"""The benchmark's own file, in a round's folder."""
+
+LINGER_S = 60.0
+"""How long a process may take to exit after its result is printed (SGLang's own shutdown waits up to 60 s)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """All that a run left: its log as facts, its end, its folder, and what was watched beside it.
+
+    ``asked`` are the cell's flags with the values that this SGLang was given, ``pins`` the moved defaults that
+    were left to it. ``gpus`` gives what the GPUs did in a timed window of so many seconds.
+    """
+
+    facts: LogFacts
+    ended: Ended
+    folder: Path
+    hosts: tuple[str, ...]
+    asked: Mapping[str, FlagValue]
+    pins: Mapping[str, FlagValue]
+    gpus: Callable[[float], Seen]
+
+    @property
+    def log(self) -> str:
+        """Rank 0's."""
+        return str(self.folder / LOG)
+
+
+def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample | Problem:
+    """Round ``number``: a sample that passed every check, or a broken run, or a number that is no measurement."""
+    lines = read_result_lines(run.folder / RESULT)
+    finished = bool(lines) or (run.facts.table is not None and run.facts.table.complete)
+    broken = _broken(run, finished)
+    if broken is not None:
+        return broken
+    cell, workload, exit_ = measurement.cell, measurement.workload, run.ended.exit
+    validity = check_offline(
+        lines,
+        run.facts.table,
+        expected=ExpectedWorkload(
+            num_prompts=cell.num_prompts,
+            total_input_tokens=workload.total_input_tokens if workload else None,
+            total_output_tokens=workload.total_output_tokens if workload else None,
+        ),
+        facts=run.facts,
+        returncode=run.ended.returncode if exit_.ended_by == "exit" else 0,
+        ceilings=cell.platform.ceilings,
+        lines_before=0,
+    )
+    failed = list(validity.failed)
+    if not run.facts.server_args:
+        failed.append(Check("resolved-arguments", "the log has no server_args: nothing shows what was measured"))
+    events = events_of(run.asked, run.facts)
+    failed += [Check("silent-downgrade", event.text) for event in events if event.effect is Effect.INVALID]
+    collectives = verified_in(run.folder / LOG, cell.env)
+    failed += [Check("nccl", str(one)) for one in collectives if one.outcome is Outcome.DOWNGRADED]
+    gpus = run.gpus(validity.result.total_latency) if validity.result is not None else Seen()
+    failed += [Check("throttled", sentence) for sentence in gpus.throttled]
+    if validity.result is None or failed:
+        cause = "; ".join(f"{check.name}: {check.sentence}" for check in failed)
+        return Problem(Verdict.INVALID, cause, log=run.log)
+    remarks = [*validity.remarks, *_remarks(exit_), *gpus.remarks]
+    remarks += [event.text for event in events if event.kind is not EventKind.RETRACTION]  # validity tells those
+    remarks += [str(one) for one in collectives if one.outcome is not Outcome.DOWNGRADED]
+    remarks += _moved_defaults(run)
+    return Sample(
+        round=number,
+        metrics=_metrics(validity.result, cell),
+        wall_s=exit_.wall_s,
+        log=run.log,
+        remarks=tuple(remarks),
+        events=tuple(event.plain() for event in events),
+        telemetry=gpus.record,
+    )
+
+
+def _broken(run: FinishedRun, finished: bool) -> Problem | None:
+    """Why a run gave no result at all, or left something behind; ``None`` when there is one to be checked."""
+    exit_ = run.ended.exit
+    if run.ended.left:
+        left = "; ".join(run.ended.left)
+        return Problem(Verdict.INFRA, f"the benchmark could not be ended whole: {left}", log=run.log)
+    if finished:
+        return None
+    if run.ended.launch_problem is not None:
+        return Problem(Verdict.INFRA, run.ended.launch_problem, log=run.log)
+    if exit_.ended_by == "rank":
+        return _rank_problem(run)
+    timed_out = exit_.ended_by == "timeout"
+    if not timed_out and run.ended.returncode == 0:
+        return None
+    failure = classify(run.facts, returncode=run.ended.returncode, timed_out=timed_out)
+    return Problem(Verdict(failure.kind.value), failure.cause, failure.hint, run.log)
+
+
+def _rank_problem(run: FinishedRun) -> Problem:
+    """A rank other than 0 ended first: its own log has the cause, and rank 0 only waited for it."""
+    first = next(rank for rank in run.ended.exit.ranks if rank.early)
+    log = run.folder / log_name(first.rank)
+    reader = LogReader()
+    if log.exists():
+        with log.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                reader.feed(chunk)
+    reader.close()
+    told = run.ended.told.get(first.rank)
+    returncode = first.returncode if told is None or told.ended_by is None else told.returncode
+    failure = classify(reader.facts, returncode=returncode, timed_out=False)
+    host = run.hosts[first.rank]
+    where = f"rank {first.rank}" + (f" on {host}" if host else "")
+    return Problem(Verdict(failure.kind.value), f"{where} ended first: {failure.cause}", failure.hint, str(log))
+
+
+def _moved_defaults(run: FinishedRun) -> list[str]:
+    """Where SGLang's own default, left to it on purpose, is not what would have been stated."""
+    differing = [event.text for event in events_of(run.pins, run.facts) if event.line_no == 0]
+    return [f"a default of SGLang's own differs from the stated one: {text}" for text in differing]
+
+
+def _remarks(exit_: Exit) -> list[str]:
+    remarks = []
+    if exit_.ended_by == "timeout":
+        remarks.append("the result was complete, but the process ran into the timeout and was ended")
+    if exit_.ended_by == "lingering":
+        remarks.append(f"the process did not exit within {LINGER_S:g} s of its result and was ended")
+    if exit_.log_full:
+        remarks.append("the disk was full at the end: the log may be cut short")
+    return remarks
+
+
+def _metrics(result: OfflineResult, cell: Cell) -> dict[str, float]:
+    return {
+        "total_throughput": result.total_throughput,
+        "output_throughput": result.output_throughput,
+        "input_throughput": result.input_throughput,
+        "request_throughput": result.request_throughput,
+        "tokps_per_gpu": result.total_throughput / cell.topology.gpus_used,
+        "total_latency": result.total_latency,
+    }

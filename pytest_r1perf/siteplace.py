@@ -1,0 +1,89 @@
+"""An SGLang environment that is reached through a site: on another host, or in a container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.launch.process import LaunchError
+from pytest_r1perf.launchsettings import ContainerSettings
+from pytest_r1perf.place import Answer, Place, PlaceBroken
+from pytest_r1perf.platform import Platform, expand
+from pytest_r1perf.rig.home import home
+from pytest_r1perf.sglang.environment import local_place
+from pytest_r1perf.site import LOG, Site, fresh_folder
+
+IMAGE = "image:"
+"""``--sglang image:NAME`` is a container image."""
+
+
+@dataclass(frozen=True)
+class SitePlace:
+    """A Python on the site's first node; in a container of ``image``, if there is one."""
+
+    site: Site
+    python: str
+    label: str
+    image: ContainerSettings | None
+
+    def script(self, script: Path, arguments: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> Answer:
+        """Run it under the same supervision as a benchmark."""
+        source = script.read_text(encoding="utf-8")
+        folder = fresh_folder(self.site.session.folder, f"script-{script.stem}")
+        try:
+            ended = self.site.run(
+                lambda rank: (self.python, "-c", source, *arguments),
+                lambda rank: env,
+                image=self.image,
+                folder=folder,
+                timeout_s=timeout_s,
+                ranks=1,
+                mounts=mounts_of(self.site.platform),
+            )
+        except LaunchError as error:
+            raise PlaceBroken(str(error)) from None
+        if ended.launch_problem is not None:
+            raise PlaceBroken(ended.launch_problem)
+        output = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+        return Answer(output, "", ended.exit.returncode)
+
+
+def place_at(site: Site, given: str) -> Place:
+    """The SGLang environment that a user named: an interpreter, a virtual environment, or ``image:NAME``.
+
+    Raises :class:`R1PerfError` for one of this host that can't be it.
+    """
+    container = site.platform.launch.container
+    if given.startswith(IMAGE):
+        return SitePlace(site, container.python, f"--sglang {given}", named(container, given))
+    if site.remote:
+        python = interpreter_there(given)
+        return SitePlace(site, python, f"--sglang {python} on {site.nodes[0].host}", None)
+    return local_place(given)
+
+
+def named(container: ContainerSettings, given: str) -> ContainerSettings:
+    """The container that ``image:NAME`` means."""
+    return replace(container, image=given.removeprefix(IMAGE))
+
+
+def interpreter_there(given: str) -> str:
+    """The Python that a path on another host means: it can't be looked at, so its last part tells.
+
+    >>> interpreter_there("/opt/sglang"), interpreter_there("/opt/sglang/bin/python3.12")
+    ('/opt/sglang/bin/python', '/opt/sglang/bin/python3.12')
+    """
+    return given if Path(given).name.startswith("python") else f"{given.rstrip('/')}/bin/python"
+
+
+def mounts_of(platform: Platform) -> tuple[str, ...]:
+    """What a container must see of its host: the model and the data sets, as far as their paths are known."""
+    paths = []
+    for text in (platform.model_path, *platform.datasets.values()):
+        try:
+            paths.append(expand(text, what="", home=home()))
+        except R1PerfError:
+            continue  # its own sentence comes when it is needed
+    return tuple(dict.fromkeys(paths))
