@@ -17,7 +17,6 @@ from pytest_r1perf.cell import Cell
 from pytest_r1perf.changes import changes_since, command_line
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.expected import advice, assess_oom, assess_slower
-from pytest_r1perf.fit import idle
 from pytest_r1perf.launch.process import LaunchError
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
@@ -258,7 +257,7 @@ def _losing(rules: Sequence[Rule]) -> Rule | None:
 
 def _floor(spec: PerfSpec, cell: Cell, floor_platform: str | None) -> tuple[float | None, list[str]]:
     """The floor where it holds, and the notes that a report starts with."""
-    notes = [note for note in [idle(cell.topology, cell.platform)] if note is not None]
+    notes: list[str] = []
     if spec.min_tokps is not None and floor_platform not in (None, cell.platform.name):
         notes.append(f"the floor {spec.min_tokps:g} is for platform {floor_platform!r}: not applied here")
         return None, notes

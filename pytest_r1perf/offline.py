@@ -40,7 +40,7 @@ from pytest_r1perf.verdict import Verdict
 class _Prepared:
     """What a cell needs besides itself: where its inputs are, and its flags in this SGLang's words.
 
-    ``pins`` are the moved defaults that are left to SGLang, with what would have been stated.
+    ``pins`` are the defaults that moved between releases, with what is stated, or would be.
     """
 
     inputs: Inputs
@@ -88,7 +88,7 @@ class OfflineMode:
         refused = next((finding for finding in findings if finding.blocks), None)
         if refused is not None:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, f"{refused.rule}: {refused.text}"))
-        self._prepared[cell.fingerprint] = _Prepared(inputs, translation, self._left_to_sglang(cell))
+        self._prepared[cell.fingerprint] = _Prepared(inputs, translation, self._pins(cell))
         ambient = compose(translation.env) if local else dict(translation.env)
         return Measurement(
             cell,
@@ -107,7 +107,8 @@ class OfflineMode:
         """Start the benchmark on every node, watch it, end every process of it, and judge what rank 0 left."""
         cell = prepared.cell
         folder = self._round_folder(cell, number)
-        env = self._prepared[cell.fingerprint].translation.env
+        ready = self._prepared[cell.fingerprint]
+        env = ready.translation.env
         rendezvous = self.site.rendezvous()
         gpus = cell.topology.gpus_used // cell.topology.nnodes
         own = {
@@ -127,7 +128,6 @@ class OfflineMode:
             began.setdefault(reader.facts.phase, time.monotonic())
             self.show(cell, number, progress(reader.facts, cell.num_prompts))
 
-        inputs = self._prepared[cell.fingerprint].inputs
         watch = self.watch(self.site.local_gpus(cell.topology.gpus_used))
         not_free = watch.not_free()
         if not_free is not None:
@@ -142,7 +142,7 @@ class OfflineMode:
                     timeout_s=cell.timeout_s,
                     ranks=cell.topology.nnodes,
                     gpus=gpus,
-                    mounts=(inputs.model_path, inputs.dataset_path),
+                    mounts=(ready.inputs.model_path, ready.inputs.dataset_path),
                     fetch=(RESULT,),
                     on_output=on_output,
                     poll=lingering,
@@ -150,14 +150,15 @@ class OfflineMode:
         except LaunchError as error:
             return prepared, Problem(Verdict.INFRA, str(error), log=str(folder / LOG))
         reader.close()
-        measured = self._told(prepared, reader, inputs)
+        measured = self._told(prepared, reader, ready.inputs)
         run = FinishedRun(
             facts=reader.facts,
             ended=ended,
             folder=folder,
             hosts=tuple(node.host for node in self.site.nodes),
-            asked=_asked(cell, self._prepared[cell.fingerprint].translation),
-            pins=self._prepared[cell.fingerprint].pins,
+            asked=_asked(cell, ready.translation),
+            stated={} if self.sglang_defaults else ready.pins,
+            pins=ready.pins if self.sglang_defaults else {},
             gpus=lambda seconds: watch.seen(began.get(Phase.BENCHMARK), seconds),
         )
         return measured, outcome(measured, number, run)
@@ -168,9 +169,7 @@ class OfflineMode:
         place = self.environment.place
         return place.image if isinstance(place, SitePlace) else None
 
-    def _left_to_sglang(self, cell: Cell) -> Mapping[str, FlagValue]:
-        if not self.sglang_defaults:
-            return {}
+    def _pins(self, cell: Cell) -> Mapping[str, FlagValue]:
         return pins_for(cell.flags, is_cpu=cell.platform.is_cpu, table=self.environment.options).flags
 
     def _command(self, cell: Cell, rank: int, rendezvous: str | None) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_r1perf.cell import Cell
@@ -13,7 +13,7 @@ from pytest_r1perf.launch.ranks import log_name
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.recipe import FlagValue
 from pytest_r1perf.sglang.downgrade import events_of
-from pytest_r1perf.sglang.events import Effect, EventKind
+from pytest_r1perf.sglang.events import Effect, Event, EventKind
 from pytest_r1perf.sglang.facts import LogFacts
 from pytest_r1perf.sglang.failure import classify
 from pytest_r1perf.sglang.log import LogReader
@@ -34,8 +34,9 @@ LINGER_S = 60.0
 class FinishedRun:
     """All that a run left: its log as facts, its end, its folder, and what was watched beside it.
 
-    ``asked`` are the cell's flags with the values that this SGLang was given, ``pins`` the moved defaults that
-    were left to it. ``gpus`` gives what the GPUs did in a timed window of so many seconds.
+    ``asked`` are the cell's flags with the values that this SGLang was given, ``stated`` the moved defaults that
+    were given to it beside them, ``pins`` those that were left to it. ``gpus`` gives what the GPUs did in a timed
+    window of so many seconds.
     """
 
     facts: LogFacts
@@ -43,6 +44,7 @@ class FinishedRun:
     folder: Path
     hosts: tuple[str, ...]
     asked: Mapping[str, FlagValue]
+    stated: Mapping[str, FlagValue]
     pins: Mapping[str, FlagValue]
     gpus: Callable[[float], Seen]
 
@@ -76,7 +78,7 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     failed = list(validity.failed)
     if not run.facts.server_args:
         failed.append(Check("resolved-arguments", "the log has no server_args: nothing shows what was measured"))
-    events = events_of(run.asked, run.facts)
+    events = _events(run)
     failed += [Check("silent-downgrade", event.text) for event in events if event.effect is Effect.INVALID]
     collectives = verified_in(run.folder / LOG, cell.env)
     failed += [Check("nccl", str(one)) for one in collectives if one.outcome is Outcome.DOWNGRADED]
@@ -137,9 +139,21 @@ def _rank_problem(run: FinishedRun) -> Problem:
     return Problem(Verdict(failure.kind.value), f"{where} ended first: {failure.cause}", failure.hint, str(log))
 
 
+def _events(run: FinishedRun) -> tuple[Event, ...]:
+    """What became of the flags; only one that the cell itself gives, and that was replaced, spoils the number."""
+    replaced = {event.text for event in events_of(run.asked, run.facts) if event.effect is Effect.INVALID}
+    return tuple(
+        event if event.text in replaced else replace(event, effect=Effect.REMARK)
+        for event in events_of({**run.stated, **run.asked}, run.facts)
+    )
+
+
 def _moved_defaults(run: FinishedRun) -> list[str]:
     """Where SGLang's own default, left to it on purpose, is not what would have been stated."""
-    differing = [event.text for event in events_of(run.pins, run.facts) if event.line_no == 0]
+    if not run.pins:
+        return []
+    anyway = {event.text for event in events_of({}, run.facts)}
+    differing = [event.text for event in events_of(run.pins, run.facts) if event.text not in anyway]
     return [f"a default of SGLang's own differs from the stated one: {text}" for text in differing]
 
 

@@ -305,3 +305,20 @@ def test_an_event_in_a_record() -> None:
 
 def test_nothing_is_known_without_arguments() -> None:
     assert events_of({"dtype": "float32"}, LogFacts()) == ()
+
+
+def test_a_fusion_that_was_announced_and_then_kept_off() -> None:
+    """Recorded on two H200 with 0.5.11 under --enforce-disable-flashinfer-allreduce-fusion."""
+    line = "Auto-enabling FlashInfer AllReduce Fusion on SM90/SM10X for DeepseekV3ForCausalLM"
+    off = GPU + "enable_flashinfer_allreduce_fusion=False, enforce_disable_flashinfer_allreduce_fusion=True"
+    assert found({"enable_flashinfer_allreduce_fusion": False}, told(off, line)) == []
+
+
+def test_off_that_is_on_all_the_same() -> None:
+    on = told(GPU + "enable_flashinfer_allreduce_fusion=True, tp_size=2")
+    assert found({"enable_flashinfer_allreduce_fusion": False}, on) == [(Effect.INVALID, EventKind.FLAG_REPLACED)]
+    graphs = told(
+        GPU + "disable_cuda_graph=False, disable_piecewise_cuda_graph=True",
+        "Disable piecewise CUDA graph because --disable-piecewise-cuda-graph is set",
+    )
+    assert found({"enable_piecewise_cuda_graph": False}, graphs) == []

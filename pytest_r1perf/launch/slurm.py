@@ -31,6 +31,8 @@ _ASK_S = 15.0
 # And its answer passed on again this seldom when it does not change.
 _REMIND_S = 300.0
 _PATIENCE_S = 30.0
+# Slurm kills after KillWait, 30 s by default, what does not heed SIGTERM; our agent does.
+_COMPLETING_S = 15.0
 
 # Reasons of a pending job that waiting does not mend (squeue(1), JOB REASON CODES).
 _HOPELESS = {
@@ -66,10 +68,10 @@ class SlurmAllocation:
     def diagnose(self, said: Mapping[int, str]) -> str | None:
         """What became of the job, or of a step that we did not end ourselves."""
         if not self.released:
-            state, reason = _job_state(self.job)
+            state = _final_state(self.job)
             for known, sentence in _STATES:
                 if state == known:
-                    return sentence.format(job=self.job, reason=reason)
+                    return sentence.format(job=self.job)
         for node in self.nodes:
             text = said.get(node.rank, "")
             for pattern, sentence in _REASONS:
@@ -86,6 +88,7 @@ _STATES = (
     ("OUT_OF_MEMORY", "the Slurm job {job} used more memory than it was given; ask for --mem=0 to have all of a node"),
     ("DEADLINE", "the Slurm job {job} was ended at its deadline"),
     ("BOOT_FAIL", "a node of the Slurm job {job} did not boot; sinfo -R says which"),
+    ("COMPLETING", "the Slurm job {job} is being ended by Slurm; scontrol show job {job} says why when that is done"),
     ("SUSPENDED", "the Slurm job {job} was suspended, so nothing that it measured counts"),
 )
 
@@ -101,7 +104,7 @@ _REASONS = (
         "one that is (3.10 or newer)",
     ),
     (
-        r"expired or invalid job|job has expired|already completing or completed",
+        r"expired or invalid job|job \d+ has expired|already completing or completed",
         "the Slurm job {job} is over; it was cancelled or ran out of time",
     ),
     (
@@ -230,9 +233,15 @@ def _nodes(listed: str, count: int, where: str = "the Slurm job") -> tuple[Node,
     return tuple(Node(rank, host) for rank, host in enumerate(hosts[:count]))
 
 
-def _job_state(job: str) -> tuple[str, str]:
-    """State and reason of a job, empty when Slurm does not know it any more."""
-    return _field(job, "JobState"), _field(job, "Reason")
+def _final_state(job: str) -> str:
+    """The job's state, empty when Slurm does not know it any more.
+
+    While Slurm still ends processes it says COMPLETING and hides why: that is waited for, but not for long.
+    """
+    until = time.monotonic() + _COMPLETING_S
+    while (state := _field(job, "JobState")) == "COMPLETING" and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+    return state
 
 
 def _field(job: str, name: str) -> str:

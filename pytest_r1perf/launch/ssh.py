@@ -128,7 +128,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     # The login shell's own words, which begin with its name.
     (
-        r"^\S*sh: .*(not found|no such file or directory|permission denied|cannot execute|unknown command)"
+        r"^\S*sh:(?:\d+:)? .*(not found|no such file or directory|permission denied|cannot execute|unknown command)"
         r"|: command not found\.?$",
         "the Python that shall run our agent is not on {host}; set `python` of the platform's `launch` section to "
         "one that is (3.10 or newer)",

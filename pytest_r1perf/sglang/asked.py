@@ -101,7 +101,12 @@ def replaced_flags(run: Run) -> Iterator[Event]:
 def _switch(run: Run, name: str, value: FlagValue) -> Iterator[Event]:
     key, kind = _SWITCHES[name]
     actual = run.values[key]
-    if value is not True or actual == UNKNOWN or (actual == OFF) is (kind is _K.FLAG_REPLACED):
+    wants_off = kind is _K.FLAG_REPLACED
+    if value is False and not wants_off:  # "enable: false" asks for off, where a release has it on unasked
+        wants_off, kind = True, _K.FLAG_REPLACED
+    elif value is not True:
+        return
+    if actual == UNKNOWN or (actual == OFF) is wants_off:
         return
     if key == "allreduce_fusion" and run.resolved.get("tp_size") == 1:
         return  # one GPU has nothing to reduce

@@ -115,6 +115,10 @@ def _from_log(run: Run) -> Iterator[Event]:
             continue
         if any(run.asked.get(flag) not in (None, False) for flag in _ASKED_FOR.get(event.kind, ())):
             continue
+        if event.kind is _K.PREFILL_GRAPH_DISABLED and run.asked.get("enable_piecewise_cuda_graph") is False:
+            continue
+        if event.kind is _K.FUSION_ENABLED and run.resolved.get("enforce_disable_flashinfer_allreduce_fusion") is True:
+            continue  # announced first and then switched off, as it was told (recorded on an H200 with 0.5.11)
         if event.kind is _K.KV_DTYPE_FALLBACK and "kv_cache_dtype" in run.asked:
             # After the arguments were logged (0.5.5.post3 to 0.5.12), and in a log without the dtype line.
             text = f"kv_cache_dtype was asked for as {run.asked['kv_cache_dtype']!r} ({event.text})"
