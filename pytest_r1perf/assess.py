@@ -21,6 +21,7 @@ from pytest_r1perf.launch.process import LaunchError
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
 from pytest_r1perf.measurement import Measurement, Problem
+from pytest_r1perf.offline import translated
 from pytest_r1perf.options import Update
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.results import CellResult
@@ -70,7 +71,10 @@ class Assessor:
         floor, notes = _floor(spec, cell, floor_platform)
         try:
             stored = self._stored(cell)
-            version = self.runner.environment(cell).version
+            environment = self.runner.environment(cell)
+            version = environment.version
+            # Before a reference is measured for nothing.
+            translated(cell, environment.options, sglang_defaults=self.runner.options.sglang_defaults)
             rules = matching(self.runner.catalog.rules.values(), cell, version)
             _refuse_rejected(rules, version)
         except R1PerfError as error:

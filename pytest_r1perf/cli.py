@@ -39,6 +39,45 @@ def plan(pytest_arguments: tuple[str, ...]) -> None:
     sys.exit(pytest.main(["--perf", "--perf-plan", *pytest_arguments]))
 
 
+@cli.command("pbs-script", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
+@click.option("--nodes", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--ncpus", type=click.IntRange(min=1), required=True, help="Processors of one node.")
+@click.option("--ngpus", type=click.IntRange(min=0), default=8, show_default=True, help="GPUs of one node.")
+@click.option("--walltime", required=True, metavar="TIME", help="E.g. 2h or 45m, SGLang's start-up included.")
+@click.option("--queue", help="PBS queue.")
+@click.option("--project", help="PBS project to charge.")
+@click.argument("pytest_arguments", nargs=-1, type=click.UNPROCESSED)
+def pbs_script(
+    nodes: int,
+    ncpus: int,
+    ngpus: int,
+    walltime: str,
+    queue: str | None,
+    project: str | None,
+    pytest_arguments: tuple[str, ...],
+) -> None:
+    """Print a PBS job script that runs pytest with PYTEST_ARGUMENTS on whole nodes; submit it with qsub.
+
+    Example: r1perf pbs-script --ncpus 96 --walltime 2h -m perf --topology pp2 > nightly.pbs
+    """
+    from pytest_r1perf.launch.pbs import job_script
+    from pytest_r1perf.options import parse_time
+
+    try:
+        text = job_script(
+            (sys.executable, "-m", "pytest", *pytest_arguments),
+            nodes=nodes,
+            ncpus=ncpus,
+            ngpus=ngpus,
+            walltime_s=int(parse_time(walltime, "--walltime") or 0),
+            queue=queue,
+            project=project,
+        )
+    except ValueError as error:
+        raise R1PerfError(str(error)) from None
+    click.echo(text, nl=False)
+
+
 @cli.group("baseline")
 def baseline_group() -> None:
     """The stored baselines."""

@@ -45,7 +45,7 @@ def leased(
             tell(f"ended a leftover of a dead session: pid {victim.pid}")
         if cell.platform.launch.by == "ssh":
             gpus = cell.topology.gpus_used // cell.topology.nnodes
-            stack.enter_context(
+            leases = stack.enter_context(
                 lease_on(
                     site.allocation,
                     {ranks[0]: _all(site, ranks, gpus) for ranks in site.hosts.values()},
@@ -58,6 +58,7 @@ def leased(
                     waiting=tell,
                 )
             )
+            site.lost_lease = leases.lost
         yield
 
 

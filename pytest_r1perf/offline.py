@@ -150,6 +150,11 @@ class OfflineMode:
         except LaunchError as error:
             return prepared, Problem(Verdict.INFRA, str(error), log=str(folder / LOG))
         reader.close()
+        lost = self.site.lost_lease()
+        if lost is not None:
+            return prepared, Problem(
+                Verdict.INFRA, f"{lost}; somebody else may have measured beside it", log=str(folder / LOG)
+            )
         measured = self._told(prepared, reader, ready.inputs)
         run = FinishedRun(
             facts=reader.facts,

@@ -183,13 +183,13 @@ def _positive(node: ast.expr, *, negated: bool) -> bool:
     return isinstance(node, ast.Name) and node.id == "perf" and not negated
 
 
-def parse_time(text: str | None) -> float | None:
+def parse_time(text: str | None, option: str = "--perf-budget") -> float | None:
     """``"45m"``, ``"2h"``, ``"600s"`` or ``"600"`` in seconds."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     if match is None or float(match.group(1)) <= 0:
-        raise R1PerfError(f"--perf-budget must be a time like 45m, 2h or 600s, got {text!r}")
+        raise R1PerfError(f"{option} must be a time like 45m, 2h or 600s, got {text!r}")
     return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
 
 

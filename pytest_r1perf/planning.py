@@ -29,6 +29,7 @@ from pytest_r1perf.runner import CannotRun, Runner
 from pytest_r1perf.sglang.command import offline_command
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.sampling import Inputs, look_at, sample
+from pytest_r1perf.sglang.translate import NoteKind, Translation
 from pytest_r1perf.siteplace import IMAGE, named
 from pytest_r1perf.workload import SampledWorkload
 
@@ -143,7 +144,7 @@ class Planner:
             )
             command = self._contained(cell, RankCommand(rank, argv, said.env, "."), inputs)
             commands.append(PlannedCommand(rank, _host(cell, rank), command.argv, shown(command.env)))
-        return tuple(commands), tuple(f"{note.kind.value} {note.flag}: {note.text}" for note in said.notes)
+        return tuple(commands), _notes(said)
 
     def _contained(self, cell: Cell, command: RankCommand, inputs: Inputs) -> RankCommand:
         given = self.runner.given(cell.platform)
@@ -176,6 +177,15 @@ class Planner:
         if not path.exists() or cell.key not in baselines.load(path).cells:
             return None
         return path
+
+
+def _notes(said: Translation) -> tuple[str, ...]:
+    """What was said otherwise, one line each; what was only stated, in one line (its sources are in pins.yaml)."""
+    changed = [f"{note.kind.value} {note.flag}: {note.text}" for note in said.notes if note.kind is not NoteKind.PINNED]
+    pinned = [note.flag for note in said.notes if note.kind is NoteKind.PINNED]
+    if pinned:
+        changed.append(f"stated, because the default moves between releases: {', '.join(pinned)}")
+    return tuple(changed)
 
 
 def _host(cell: Cell, rank: int) -> str:

@@ -25,7 +25,7 @@ from pytest_r1perf.recorder import Recorder
 from pytest_r1perf.rig.home import home
 from pytest_r1perf.sglang.environment import SglangEnvironment, local_place, probe
 from pytest_r1perf.site import Site
-from pytest_r1perf.siteplace import IMAGE, interpreter_there, place_at
+from pytest_r1perf.siteplace import IMAGE, agent_python, environment_named, place_at
 from pytest_r1perf.sites import Sites
 from pytest_r1perf.verdict import Verdict
 
@@ -88,7 +88,7 @@ class Runner:
 
         Raises ``LaunchError`` when its nodes can't be got, and :class:`R1PerfError` with one sentence otherwise.
         """
-        return self.sites.site(cell, self._python(cell.platform))
+        return self.sites.site(cell, agent_python(cell.platform, self.options.sglang))
 
     def hardware(self, cell: Cell) -> Hardware:
         """What a node of the cell has."""
@@ -125,21 +125,7 @@ class Runner:
 
     def given(self, platform: Platform) -> str:
         """The SGLang environment that was named: by option, by the platform's container, or by the platform."""
-        image = platform.launch.container.image
-        given = self.options.sglang or (f"{IMAGE}{image}" if image is not None else platform.sglang)
-        if given is None:
-            raise R1PerfError(
-                f"platform {platform.name!r} names no SGLang environment: give --sglang PATH, ini perf_sglang, "
-                f"or sglang: in its entry of your r1perf.yaml"
-            )
-        return (
-            given if given.startswith(IMAGE) else expand(given, what=f"platform {platform.name!r}: sglang", home=home())
-        )
-
-    def _python(self, platform: Platform) -> str:
-        """An interpreter that other hosts have: the one with SGLang, unless that is in a container."""
-        given = self.given(platform)
-        return "python3" if given.startswith(IMAGE) else interpreter_there(given)
+        return environment_named(platform, self.options.sglang)
 
     def plan(self, spec: PerfSpec, platform: Platform) -> RoundPlan:
         """Rounds by option, then by marker, then by platform."""

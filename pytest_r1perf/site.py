@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,7 @@ from pytest_r1perf.launchsettings import ENGINES, ContainerSettings
 from pytest_r1perf.network import head_address, one_host, rendezvous_environment
 from pytest_r1perf.nodeinfo import NodeInfo
 from pytest_r1perf.platform import Platform
+from pytest_r1perf.sglang.leftovers import segment_closer
 
 _LOOPBACK = "127.0.0.1"
 LOG = "log.txt"
@@ -67,7 +69,7 @@ class Site:
     """Nodes that are ours for now, all alike: ``hardware`` is that of each.
 
     ``infos``: what the nodes are, by rank; empty for this host alone, where nobody asked. ``agent_python`` starts
-    our agent on other hosts.
+    our agent on other hosts. ``lost_lease`` tells in one sentence when a lease elsewhere went away meanwhile.
     """
 
     platform: Platform
@@ -76,6 +78,7 @@ class Site:
     infos: tuple[NodeInfo, ...]
     session: Session
     agent_python: str = "python3"
+    lost_lease: Callable[[], str | None] = lambda: None
     _families: Iterator[int] | None = None
 
     @property
@@ -227,7 +230,8 @@ class Site:
             here = folder if rank == 0 else folder / f"rank-{rank}"
             here.mkdir(exist_ok=True)
             cwd = str(here)
-        command = RankCommand(rank, tuple(argv), env if self.remote else compose(env), cwd, fetch)
+        closers = (segment_closer(self.agent_python if self.remote else sys.executable),)
+        command = RankCommand(rank, tuple(argv), env if self.remote else compose(env), cwd, fetch, closers)
         if image is None:
             return command
         return wrap(
@@ -247,11 +251,13 @@ class Site:
         problems = [text for one in said.values() for text in one.problems]
         if problems:
             return problems[0]
-        # What we ended ourselves says all sorts of things; and a command whose own end was reported was launched.
+        # What we ended ourselves says all sorts of things. A command that ended by itself was launched; a signal
+        # may be a batch system's.
         if exit_.ended_by in ("timeout", "lingering") or (exit_.ended_by == "exit" and exit_.returncode == 0):
             return None
         reported = said.get(0)
-        if reported is not None and reported.ended_by == "exit" and image is None:
+        by_itself = reported is not None and reported.ended_by == "exit" and (reported.returncode or 0) >= 0
+        if by_itself and image is None:
             return None
         reason = self.allocation.diagnose({rank: one.text for rank, one in said.items()})
         if reason is None and image is not None:

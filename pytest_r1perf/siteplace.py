@@ -78,6 +78,29 @@ def interpreter_there(given: str) -> str:
     return given if Path(given).name.startswith("python") else f"{given.rstrip('/')}/bin/python"
 
 
+def environment_named(platform: Platform, option: str | None) -> str:
+    """The SGLang environment that was named: by ``--sglang``, by the platform's container, or by the platform.
+
+    Raises :class:`R1PerfError` when there is none, or a variable in its path isn't set.
+    """
+    image = platform.launch.container.image
+    given = option or (f"{IMAGE}{image}" if image is not None else platform.sglang)
+    if given is None:
+        raise R1PerfError(
+            f"platform {platform.name!r} names no SGLang environment: give --sglang PATH, ini perf_sglang, "
+            f"or sglang: in its entry of your r1perf.yaml"
+        )
+    return given if given.startswith(IMAGE) else expand(given, what=f"platform {platform.name!r}: sglang", home=home())
+
+
+def agent_python(platform: Platform, option: str | None) -> str:
+    """The interpreter that starts our agent on other hosts: as set, else the one with SGLang, unless in a container."""
+    if platform.launch.python is not None:
+        return platform.launch.python
+    given = environment_named(platform, option)
+    return "python3" if given.startswith(IMAGE) else interpreter_there(given)
+
+
 def mounts_of(platform: Platform) -> tuple[str, ...]:
     """What a container must see of its host: the model and the data sets, as far as their paths are known."""
     paths = []

@@ -35,7 +35,7 @@ class Sites:
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def site(self, cell: Cell, python: str) -> Site:
-        """The site of a cell; ``python`` is an interpreter that its nodes have (for other hosts).
+        """The site of a cell; ``python`` starts our agent on its nodes (where they are other hosts).
 
         Raises ``LaunchError`` when the nodes can't be got or reached, and :class:`R1PerfError` when they are not
         what the platform says.
@@ -75,9 +75,8 @@ class Sites:
         launcher: Launcher = launcher_for(cell.platform.launch, by, session)
         with contextlib.ExitStack() as stack:
             allocation = stack.enter_context(launcher.allocate(cell.topology.nnodes, self.waiting))
-            agent = cell.platform.launch.python or python
-            infos = tuple(_inspect(cell.platform, allocation, node, agent, session) for node in allocation.nodes)
-            site = Site(cell.platform, allocation, _hardware_of(infos[0], cell.platform), infos, session, agent)
+            infos = tuple(inspect(cell.platform, allocation, node, python, session) for node in allocation.nodes)
+            site = Site(cell.platform, allocation, _hardware_of(infos[0], cell.platform), infos, session, python)
             self._held = stack.pop_all()
         return site
 
@@ -104,7 +103,7 @@ class _Alone:
         return self.whole.diagnose({self.node.rank: said.get(0, "")})
 
 
-def _inspect(platform: Platform, allocation: Allocation, node: Node, python: str, session: Session) -> NodeInfo:
+def inspect(platform: Platform, allocation: Allocation, node: Node, python: str, session: Session) -> NodeInfo:
     """Ask a node what it is. Raises ``LaunchError`` or :class:`R1PerfError`."""
     from pytest_r1perf.launch.process import LaunchError
 

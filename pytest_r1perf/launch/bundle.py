@@ -7,8 +7,10 @@ What is to run travels in the ``payload``, on standard input.
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,11 +31,11 @@ _SOURCES = (
 )
 
 _BOOTSTRAP = (
-    "import sys, json; v = sys.version_info; "
+    "import sys, json, zlib, base64; v = sys.version_info; "
     "v >= (3, 10) or sys.exit("
     '"r1perf-agent: " + json.dumps(dict(event="problem", sentence='
     '"the Python there is %d.%d, and 3.10 or later is needed: give the path of another one" % v[:2]))); '
-    "p = json.loads(sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))); "
+    "i = sys.stdin.buffer; p = json.loads(zlib.decompress(base64.b64decode(i.read(int(i.readline()))))); "
     'exec(p["start"], dict(payload=p))'
 )
 """Runs on any Python from 3.4 on, which is where ``-I`` came."""
@@ -70,9 +72,14 @@ def agent_argv(python: str) -> tuple[str, ...]:
 
 
 def payload(spec: Mapping[str, Any]) -> bytes:
-    """A line with the length of what follows, and then modules and ``spec``, as ASCII."""
+    """A line with the length of what follows, and then modules and ``spec``: JSON, packed, as ASCII.
+
+    Packed it fits into a pipe (64 KiB on Linux): MPICH's mpiexec gives up on a program that has not begun to
+    read when the pipe is full ("process reading stdin too slowly; can't keep up", seen with 4.0).
+    """
     text = json.dumps({"modules": _modules(), "start": _START, "spec": spec})
-    return f"{len(text)}\n{text}".encode("ascii")
+    packed = base64.b64encode(zlib.compress(text.encode("ascii"), 9))
+    return b"%d\n%s" % (len(packed), packed)
 
 
 @functools.cache

@@ -86,7 +86,22 @@ def wrap(
     mounts.extend(_user_mount(text) for text in settings.mounts)
     passed = [*(_passed(command.env) if names is None else names), *marked_environment(mark)]
     argv = (
-        *(engine, "run", "--rm", "--name", name, "--pull", "never", "--network", "host", "--ipc", "host"),
+        # By the time that the closer comes SIGTERM was sent and waited for; podman would wait 10 s once more.
+        *(
+            engine,
+            "run",
+            "--rm",
+            "--name",
+            name,
+            "--stop-timeout",
+            "1",
+            "--pull",
+            "never",
+            "--network",
+            "host",
+            "--ipc",
+            "host",
+        ),
         *_gpu_options(engine, gpus),
         *(word for limit in (ulimits if gpus != () else ()) for word in ("--ulimit", limit)),
         *(word for mount in mounts for word in ("--mount", mount)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,26 +9,12 @@ from pathlib import Path
 import pytest
 
 from pytest_r1perf.rig.dataset import make_dataset
-from pytest_r1perf.rig.home import DEFAULT_SGLANG_VERSION, interpreter, rig_dir
-from pytest_r1perf.rig.install import rig_state
+from pytest_r1perf.rig.home import DEFAULT_SGLANG_VERSION
 from pytest_r1perf.rig.model import make_model
 from pytest_r1perf.rig.pins import load_pins
 from pytest_r1perf.rig.steps import clean_environment
 
 RunInRig = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session")
-def rig_python() -> Path:
-    """The interpreter of the installed default rig; skips without one, fails under R1PERF_REQUIRE_RIG=1."""
-    directory = rig_dir(DEFAULT_SGLANG_VERSION)
-    state = rig_state(directory)
-    if not state.startswith("complete"):
-        reason = f"{directory} is {state} (`r1perf rig install`)"
-        if os.environ.get("R1PERF_REQUIRE_RIG") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return interpreter(directory)
 
 
 @pytest.fixture(scope="session")
