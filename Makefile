@@ -8,11 +8,13 @@ STAMP := $(VENV)/.installed
 # Extra arguments for pip when the rig is installed, e.g. PIP_ARGS="--extra-index-url URL" for CPU wheels of torch.
 PIP_ARGS ?=
 
-.PHONY: help perf test check rig lint types format wheel clean
+.PHONY: help perf test check rig rigs cluster lint types format wheel clean
 
 help:
 	@echo "make perf    the main job: environment, real SGLang on the CPU, a baseline if there is none, verdicts"
 	@echo "make test    all tests, those on the real CPU engine included"
+	@echo "make rigs    an older SGLang (0.5.9) beside it, for the tests of a version bump"
+	@echo "make cluster a real sshd, Slurm, podman and mpiexec for the tests (Debian, root): nothing is started"
 	@echo "make check   ruff, mypy --strict"
 	@echo "make format  ruff format and its fixes"
 	@echo "make wheel   sdist and wheel into dist/"
@@ -29,6 +31,14 @@ rig: $(STAMP)
 	$(BIN)/r1perf rig install $(foreach arg,$(PIP_ARGS),--pip-arg $(arg))
 	$(BIN)/r1perf model make
 	$(BIN)/r1perf dataset make
+
+rigs: rig
+	@echo "== an older SGLang beside it"
+	$(BIN)/r1perf rig install --sglang-version 0.5.9 $(foreach arg,$(PIP_ARGS),--pip-arg $(arg))
+
+cluster:
+	@echo "== what the tests of several nodes need"
+	bash tests/cluster/install.sh
 
 perf: rig
 	@echo "== a baseline of this machine, if there is none yet"

@@ -34,9 +34,9 @@ def plan(pytest_arguments: tuple[str, ...]) -> None:
 
     Example: r1perf plan perf_tests --topology pp2 --perf-platform h200x16
     """
-    import pytest
+    import subprocess
 
-    sys.exit(pytest.main(["--perf", "--perf-plan", *pytest_arguments]))
+    sys.exit(subprocess.call([sys.executable, "-m", "pytest", "--perf", "--perf-plan", *pytest_arguments]))
 
 
 @cli.command("pbs-script", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})

@@ -67,7 +67,8 @@ class Planner:
         findings += findings_of(cell, version, config, workload, available)
         memory = _memory(cell, config)
         load = _load(workload)
-        fit = fits(memory.max_tokens, memory.pools, load) if memory is not None and load is not None else None
+        pool, pools = (memory.max_tokens, memory.pools) if memory is not None else (_given_pool(cell), 1)
+        fit = fits(pool, pools, load) if pool is not None and load is not None else None
         rounds = self.runner.plan(spec, platform)
         seconds, source = expected(self._history(cell), rounds.maximum, self.out.name)
         return PlannedTest(
@@ -79,7 +80,7 @@ class Planner:
             gpus_used=cell.topology.gpus_used,
             gpus_allocated=cell.topology.nnodes * platform.gpus_per_node if platform.gpus_per_node else None,
             memory=memory,
-            fits=fit_sentence(fit, memory.max_tokens if memory is not None else None),
+            fits=fit_sentence(fit, pool),
             rounds=(rounds.minimum, rounds.maximum),
             expected_s=seconds,
             expected_from=source,
@@ -203,6 +204,12 @@ def _memory(cell: Cell, config: object) -> MemoryEstimate | None:
         return estimate(shape_of(config, "config.json"), cell, gpu_bytes)
     except R1PerfError:
         return None
+
+
+def _given_pool(cell: Cell) -> int | None:
+    """The KV pool's tokens where the platform or the recipe names them (as the CPU rig's does)."""
+    tokens = cell.flags.get("max_total_tokens")
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
 
 
 def _load(workload: SampledWorkload | None) -> Load | None:

@@ -1,7 +1,7 @@
 """`relay.py COMMAND...`: as ssh to another node, without a network. Run by path, in a process of its own.
 
-The command gets a bare environment (and our TMPDIR), a session and a parent that are not ours, and three pipes. It does not
-end when the relay does; its pipes break, as sshd's do.
+The command gets a bare environment (and our TMPDIR), a session and a parent that are not ours, and three
+pipes. It does not end when the relay does; its pipes break, as sshd's do.
 """
 
 from __future__ import annotations

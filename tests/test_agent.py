@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pytest_r1perf.launch import proc, wire
 from pytest_r1perf.launch.bundle import agent_argv, payload
 from pytest_r1perf.launch.launcher import Closer, RankCommand
-from pytest_r1perf.launch.mark import mark_of, marked_environment, new_mark
+from pytest_r1perf.launch.mark import mark_of, marked_environment, new_mark, parse
 from pytest_r1perf.launch.process import Exit, Poll, supervise
 from pytest_r1perf.launch.ranks import Told, clients_for, told
 from tests.elsewhere import Elsewhere
@@ -100,7 +100,9 @@ class Far:
         return [
             stat.pid
             for stat in proc.own_processes()
-            if stat.ppid == pid and any(part.endswith("guard.py") for part in proc.command_line(stat.pid))
+            if (line := proc.command_line(stat.pid))
+            and any(part.endswith("guard.py") for part in line)
+            and any(mark is not None and mark.owner_pid == pid for mark in map(parse, line))
         ]
 
     def assert_nothing_left(self) -> None:

@@ -17,7 +17,7 @@ import pytest
 from pytest_r1perf import devices
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.launch import proc
-from pytest_r1perf.launch.mark import marked_environment, new_mark
+from pytest_r1perf.launch.mark import marked_environment, new_mark, parse
 from pytest_r1perf.launch.process import Exit, LaunchError, Poll, run
 from tests.processes import PRELUDE, TREE, TREE_ROLES, identity, noted, running, script, started, wait_until
 
@@ -220,7 +220,7 @@ def test_it_works_outside_the_main_thread(bench: Bench) -> None:
 # ---------------------------------------------------------------------
 
 OWNER = """
-from pytest_r1perf.launch.mark import marked_environment, new_mark
+from pytest_r1perf.launch.mark import marked_environment, new_mark, parse
 from pytest_r1perf.launch.process import run
 from pytest_r1perf import devices
 {before}
@@ -247,10 +247,13 @@ def lease(directory: Path) -> devices.Lease:
 
 
 def guards_of(pid: int) -> list[int]:
+    """By the mark among its arguments: it is nobody's child."""
     return [
         stat.pid
         for stat in proc.own_processes()
-        if stat.ppid == pid and any(part.endswith("guard.py") for part in proc.command_line(stat.pid))
+        for line in [proc.command_line(stat.pid)]
+        if any(part.endswith("guard.py") for part in line)
+        and any(mark is not None and mark.owner_pid == pid for mark in map(parse, line))
     ]
 
 
@@ -357,7 +360,7 @@ lease = devices.acquire(["gpu"], directory=Path(NOTES).parent, share_host=False,
         assert [name for name in files if not name.startswith(("/dev/null", "socket:", "anon_inode:"))] == []
         assert len([name for name in files if name.startswith("socket:")]) == 1
         assert Path(f"/proc/{guard[0]}/cwd").readlink() == Path("/")
-        assert os.getsid(guard[0]) == guard[0]
+        assert os.getsid(guard[0]) not in (os.getsid(process.pid), os.getsid(0))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             os.kill(guard[0], number)
         assert running(guard)
@@ -376,7 +379,7 @@ def test_the_guard_goes_with_its_run(bench: Bench) -> None:
 
     bench.run("time.sleep(600)", poll=look)
     assert seen
-    assert not any(map(running, seen))
+    wait_until(lambda: not any(map(running, seen)), "the end of the guard")
 
 
 def test_the_exit_code_is_unknown_when_somebody_else_took_it(bench: Bench) -> None:

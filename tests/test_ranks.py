@@ -17,7 +17,7 @@ from pytest_r1perf.launch import proc, reap, record
 from pytest_r1perf.launch.client import Client
 from pytest_r1perf.launch.held import held
 from pytest_r1perf.launch.launcher import Closer, Node, RankCommand
-from pytest_r1perf.launch.mark import marked_environment, new_mark
+from pytest_r1perf.launch.mark import marked_environment, new_mark, parse
 from pytest_r1perf.launch.process import Exit, LaunchError, Poll, RankExit, supervise
 from pytest_r1perf.launch.ranks import clients_for
 from tests.processes import PRELUDE, TREE, TREE_ROLES, noted, running, script, started, wait_until
@@ -301,7 +301,7 @@ OWNER = """
 from pytest_r1perf.launch.client import Client
 from pytest_r1perf.launch.held import held
 from pytest_r1perf.launch.launcher import Closer
-from pytest_r1perf.launch.mark import marked_environment, new_mark
+from pytest_r1perf.launch.mark import marked_environment, new_mark, parse
 from pytest_r1perf.launch.process import supervise
 folder = Path(NOTES).parent
 def closer(name, then="exit 0"):
@@ -346,7 +346,9 @@ def guards_of(pid: int) -> list[int]:
     return [
         stat.pid
         for stat in proc.own_processes()
-        if stat.ppid == pid and any(part.endswith("guard.py") for part in proc.command_line(stat.pid))
+        if (line := proc.command_line(stat.pid))
+        and any(part.endswith("guard.py") for part in line)
+        and any(mark is not None and mark.owner_pid == pid for mark in map(parse, line))
     ]
 
 

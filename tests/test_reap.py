@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_r1perf.launch import reap, record
+from pytest_r1perf.launch import proc, reap, record
 from pytest_r1perf.launch.mark import (
     RunMark,
     mark_of,
@@ -220,8 +220,7 @@ def test_when_pytest_and_guard_were_killed_the_next_session_ends_the_run(notes: 
         assert (first.pid, first.start) == noted(notes)["main"]
         assert first.sid == first.pid
         assert launch.program == sys.executable
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        (guard,) = (int(child) for child in children if int(child) != first.pid)
+        (guard,) = (stat.pid for stat in proc.own_processes() if str(launch.mark) in proc.command_line(stat.pid))
         os.kill(guard, signal.SIGKILL)
         process.kill()
         process.wait()

@@ -10,6 +10,7 @@ and the package's ``__init__`` is not executed; so what it imports is standard l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -21,11 +22,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import socket
-    import subprocess
 
     from pytest_r1perf.launch.mark import RunMark
 
-_READY = b"ready"
 _DONE = b"done"
 _START_S = 60.0
 _STOP_S = 10.0
@@ -39,26 +38,26 @@ class GuardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """pytest's side of the watcher."""
+    """pytest's side of the watcher, which is no child of ours: see ``main``."""
 
-    process: subprocess.Popen[bytes]
+    pid: int
     line: socket.socket
 
     def dismiss(self) -> None:
         """Tell it that the run is over, and wait until it is gone; one that died meanwhile is no error."""
-        import subprocess
-
-        try:
+        with contextlib.suppress(OSError):
             self.line.sendall(_DONE)
+        try:
+            self.line.settimeout(_STOP_S)
+            # Nothing but its end ever comes: the kernel closes its side.
+            self.line.recv(1)
+        except TimeoutError:
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
         except OSError:
             pass
         finally:
             self.line.close()
-        try:
-            self.process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
     def abandon(self) -> None:
         """Leave the run to it: without the word it ends everything, as if pytest had died."""
@@ -101,8 +100,10 @@ def start(mark: RunMark, state_dir: Path) -> Guard:
         )
         theirs.close()
         ours.settimeout(_START_S)
-        if ours.recv(len(_READY)) != _READY:
-            raise GuardError(f"it ended with exit code {process.wait(_STOP_S)} instead of watching")
+        code = process.wait(_START_S)
+        pid = ours.recv(32)
+        if code != 0 or not pid.isdigit():
+            raise GuardError(f"it ended (exit code {code} of its first process) instead of watching")
         ours.settimeout(None)
     except BaseException as error:
         ours.close()
@@ -113,7 +114,7 @@ def start(mark: RunMark, state_dir: Path) -> Guard:
         if isinstance(error, (OSError, subprocess.SubprocessError)):
             raise GuardError(f"{sys.executable} guard.py: {error}") from error
         raise
-    return Guard(process, ours)
+    return Guard(int(pid), ours)
 
 
 def _said_done(line: int, owner_pid: int, owner_start: int) -> bool:
@@ -149,6 +150,10 @@ def _said_done(line: int, owner_pid: int, owner_start: int) -> bool:
 
 def main(arguments: list[str]) -> None:
     """``guard.py DESCRIPTOR MARK STATE_DIR``."""
+    # No child of our owner's: when a client of Slurm's dies, Slurm kills the step's process and all below it at once
+    # (measured with 22.05 and proctrack/linuxproc), whatever their sessions; but not what has another parent.
+    if os.fork():
+        os._exit(0)
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
@@ -170,7 +175,7 @@ def main(arguments: list[str]) -> None:
     line, mark, state_dir = int(arguments[0]), marks.parse(arguments[1]), Path(arguments[2])
     if mark is None:
         raise SystemExit(f"{arguments[1]!r} is no run mark")
-    os.write(line, _READY)
+    os.write(line, str(os.getpid()).encode())
     if not _said_done(line, mark.owner_pid, mark.owner_start):
         recorded = [launch for launch in record.read(state_dir) if launch.mark == mark]
         reap.end_all(recorded[0] if recorded else record.Launch(mark, "?"), state_dir)

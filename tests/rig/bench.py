@@ -36,6 +36,7 @@ class Rig:
         (self.root / "r1perf.yaml").write_text(yaml.safe_dump({"platforms": {"cpu": changes}}))
 
     def run(self, *args: str) -> pytest.RunResult:
+        """With the rig's SGLang, unless the arguments name another."""
         return self.pytester.runpytest_subprocess(*QUIET, "--sglang", str(self.python), *args, timeout=500)
 
     @contextmanager

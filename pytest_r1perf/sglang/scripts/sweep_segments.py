@@ -1,4 +1,4 @@
-"""Removes shared memory that a run of SGLang left in /dev/shm. Standard library only, Python 3.8+.
+"""Removes shared memory that a run of SGLang left in /dev/shm. Standard library only, Python 3.9+.
 
 Argument: a time (seconds since 1970). Only what has one of SGLang's own names, belongs to this user, is younger than
 that time, and is neither mapped nor open in any process that can be seen: another SGLang's segments are.
@@ -43,7 +43,7 @@ def used(folder: Path) -> "set[str]":
         with contextlib.suppress(OSError):
             for descriptor in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    target = os.readlink(descriptor)
+                    target = str(descriptor.readlink())
                     if target.startswith(f"{folder}/"):
                         found.add(target[len(f"{folder}/") :])
     return found
