@@ -17,7 +17,6 @@ from pytest_r1perf.cell import Cell
 from pytest_r1perf.changes import changes_since, command_line
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.expected import advice, assess_oom, assess_slower
-from pytest_r1perf.launch.process import LaunchError
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
 from pytest_r1perf.measurement import Measurement, Problem
@@ -25,7 +24,7 @@ from pytest_r1perf.offline import translated
 from pytest_r1perf.options import Update
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.results import CellResult
-from pytest_r1perf.runner import Runner
+from pytest_r1perf.runner import Runner, verdict_of
 from pytest_r1perf.sglang.protocol import differences
 from pytest_r1perf.sglang.resolved import storable
 from pytest_r1perf.verdict import (
@@ -78,8 +77,7 @@ class Assessor:
             rules = matching(self.runner.catalog.rules.values(), cell, version)
             _refuse_rejected(rules, version)
         except R1PerfError as error:
-            verdict = Verdict.INFRA if isinstance(error, LaunchError) else Verdict.CONFIG
-            broken = Measurement(cell, problem=Problem(verdict, str(error)))
+            broken = Measurement(cell, problem=Problem(verdict_of(error), str(error)))
             return Assessment(broken, self.result(broken, spec, nodeid, notes=notes))
         notes += [advice(rule) for rule in rules if rule.kind is RuleKind.ADVISORY]
         rule = _losing(rules)
@@ -204,13 +202,16 @@ class Assessor:
         else:
             verdict, cause = Verdict.UNDECIDED, "no round was measured"
         remarks = [f"round {sample.round}: {remark}" for sample in samples for remark in sample.remarks]
+        site = self.runner.sites.known(cell)
         return CellResult(
             nodeid=nodeid,
             topology=cell.topology.name,
             key=cell.key,
             label=cell.label,
             platform=cell.platform.name,
-            hardware=self.runner.hardware_key(cell),
+            hardware=site.hardware.key if site is not None else self.runner.hardware_key(cell),
+            hardware_name=site.hardware.name if site is not None else "",
+            hardware_count=site.hardware.count if site is not None else 0,
             verdict=verdict,
             cause=cause,
             judgements=judgements,

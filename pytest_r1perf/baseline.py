@@ -17,7 +17,7 @@ import yaml
 
 from pytest_r1perf.datafile import Section, is_finite_number, read_yaml
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.hardware import Hardware
+from pytest_r1perf.hardware import NamedHardware
 from pytest_r1perf.metrics import METRICS
 
 VERSION = 1
@@ -99,7 +99,7 @@ def load(path: Path) -> BaselineFile:
 
 
 def store(
-    root: Path, hardware: Hardware, topology: str, entries: Mapping[str, Baseline], *, only_missing: bool = False
+    root: Path, hardware: NamedHardware, topology: str, entries: Mapping[str, Baseline], *, only_missing: bool = False
 ) -> Path:
     """Put entries into the file of a topology, keeping the others, their notes and tolerances; atomically.
 

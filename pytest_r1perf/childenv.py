@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _DROPPED = re.compile(
     r"^(PYTEST_|COV_CORE_|COVERAGE_|PYTHONPATH$|PYTHONHOME$|PYTHONSTARTUP$|PYTHONWARNINGS$|VIRTUAL_ENV$"
@@ -23,6 +23,9 @@ _RECORDED = re.compile(
 _SECRET = re.compile(
     r"TOKEN(?!S|I[ZS]E)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|_KEY$|AUTH(?!OR_|ORS?$)", re.IGNORECASE
 )
+# docker's and podman's: `--env NAME=VALUE`, `--env=NAME=VALUE`, `-e NAME=VALUE`, `-eNAME=VALUE`, and switches that
+# stand before it in one word (`-te`). Not --env-file: that one is read from a file.
+_ENV_OPTION = re.compile(r"(?:--env(?=[=\s]|$)|-[diPqt]*e)[=\s]*(?P<setting>.*)", re.DOTALL)
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -50,3 +53,20 @@ def is_secret(name: str) -> bool:
 def redact(name: str, value: str) -> str:
     """The value, or three stars where the name says that it is a secret, and for the login within a URL."""
     return "***" if is_secret(name) else _URL_LOGIN.sub("***", value)
+
+
+def secret_in(options: Sequence[str]) -> str | None:
+    """The name of the first variable that a container engine's options set to a secret; ``None`` without one.
+
+    A command line is seen by everybody on the host. A name alone (``-e HF_TOKEN``) and a file (``--env-file``)
+    tell nothing.
+    """
+    rest = iter(options)
+    for option in rest:
+        found = _ENV_OPTION.fullmatch(option)
+        if found is None:
+            continue
+        name, _, value = (found["setting"] or next(rest, "")).strip().partition("=")
+        if value and redact(name, value) != value:
+            return name
+    return None

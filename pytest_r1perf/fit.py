@@ -13,14 +13,16 @@ def misfit(topology: Topology, platform: Platform, hardware: Hardware | None, *,
     ``hardware`` is this host's; where the ranks run on other hosts (``remote``) only what the platform says of
     them counts here, and they are looked at when they are reached.
     """
-    unit = "cores" if platform.is_cpu else "GPUs"
-    needs = f"topology {topology.name!r} needs {topology.gpus_used} {unit} on {_nodes(topology.nnodes)}"
+    unit = "core" if platform.is_cpu else "GPU"
+    needs = f"topology {topology.name!r} needs {_counted(topology.gpus_used, unit)} on {_nodes(topology.nnodes)}"
     if topology.nnodes > platform.nodes:
-        counted = f" with {platform.gpus_per_node} {unit} each" if platform.gpus_per_node else ""
+        counted = f" with {_counted(platform.gpus_per_node, unit)} each" if platform.gpus_per_node else ""
         return f"{needs}; platform {platform.name!r} has {_nodes(platform.nodes)}{counted}"
     per_node = platform.gpus_per_node
     if per_node is not None and topology.gpus_used > topology.nnodes * per_node:
-        return f"{needs}; platform {platform.name!r} has {per_node} {unit} on each of {_nodes(topology.nnodes)}"
+        return (
+            f"{needs}; platform {platform.name!r} has {_counted(per_node, unit)} on each of {_nodes(topology.nnodes)}"
+        )
     return None if remote else _misfit_here(needs, topology, platform, hardware)
 
 
@@ -61,4 +63,8 @@ def _misfit_here(needs: str, topology: Topology, platform: Platform, hardware: H
 
 
 def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
+    return _counted(count, "node")
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"

@@ -7,8 +7,28 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pytest_r1perf.errors import R1PerfError
+
+
+class NamedHardware(Protocol):
+    """What a baseline file says of the hardware: its folder's name, the model, and how many."""
+
+    @property
+    def key(self) -> str:
+        """The folder's name."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The GPU's or CPU's."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """GPUs, or cores of a CPU."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

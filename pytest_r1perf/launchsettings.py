@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_r1perf.childenv import secret_in
 from pytest_r1perf.datafile import Section
 from pytest_r1perf.errors import did_you_mean
 
@@ -49,10 +50,14 @@ class LaunchSettings:
     container: ContainerSettings = field(default_factory=ContainerSettings)
 
     def chosen(self, nnodes: int, environ: Mapping[str, str]) -> str:
-        """The launcher for a topology: ``auto`` is the batch system whose job we are in, for several nodes."""
+        """The launcher for a topology.
+
+        ``auto`` is the batch system whose job we are in, for several nodes; and for one where we are not on a node of
+        the job (the shell of ``salloc`` on a login node).
+        """
         if self.by != AUTO:
             return self.by
-        if nnodes > 1 and "SLURM_JOB_ID" in environ:
+        if "SLURM_JOB_ID" in environ and (nnodes > 1 or "SLURMD_NODENAME" not in environ):
             return "slurm"
         return "pbs" if nnodes > 1 and "PBS_NODEFILE" in environ else "local"
 
@@ -64,7 +69,7 @@ def load_launch(data: Section) -> LaunchSettings:
         data.fail(f"launcher {by!r} is not known; {did_you_mean(by, LAUNCHERS)}", "by")
     hosts = data.texts("hosts")
     if (by == "ssh") != bool(hosts):
-        data.fail("belongs to `by: ssh`, which needs it" if hosts else "`by: ssh` needs the hosts' names", "hosts")
+        data.fail("is for `by: ssh` only" if hosts else "`by: ssh` needs the hosts' names", "hosts")
     if len(set(hosts)) != len(hosts):
         data.fail("names a host twice: one rank runs on each", "hosts")
     settings = LaunchSettings(
@@ -93,5 +98,10 @@ def _container(data: Section) -> ContainerSettings:
         options=data.texts("options"),
         mounts=data.texts("mounts"),
     )
+    secret = secret_in(settings.options)
+    if secret is not None:
+        data.fail(
+            f"{secret} looks like a secret, and a command line is seen by all: give it in the platform's env", "options"
+        )
     data.done()
     return settings

@@ -24,8 +24,8 @@ def leased(
 ) -> Iterator[None]:
     """Hold what the cell uses; ``waiting`` and ``tell`` hear who else holds it and what was cleared.
 
-    On this host that is a lock a GPU, through ssh a lock on the other host. A batch system's allocation is a
-    lease already. Raises :class:`R1PerfError`.
+    On this host that is a lock a GPU, elsewhere the same lock there: also on a batch system's nodes, which two
+    sessions (or two xdist workers) of one job share. Raises :class:`R1PerfError`.
     """
     with contextlib.ExitStack() as stack:
         if not site.remote:
@@ -43,7 +43,7 @@ def leased(
         # Under the lease: what holds the devices now is a leftover. Other hosts' agents do it there themselves.
         for victim in reap_orphans(site.session.state_dir, tell=tell):
             tell(f"ended a leftover of a dead session: pid {victim.pid}")
-        if cell.platform.launch.by == "ssh":
+        if site.remote:
             gpus = cell.topology.gpus_used // cell.topology.nnodes
             leases = stack.enter_context(
                 lease_on(
@@ -56,6 +56,7 @@ def leased(
                     state_dir=site.session.state_dir,
                     share_host=cell.platform.share_host,
                     waiting=tell,
+                    directory=None if site.session.lease_dir is None else str(site.session.lease_dir),
                 )
             )
             site.lost_lease = leases.lost

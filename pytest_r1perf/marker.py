@@ -277,8 +277,13 @@ def _flags(arguments: Mapping[str, Any]) -> tuple[tuple[str, FlagValue], ...]:
 
 
 def _env(arguments: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    from pytest_r1perf.recipe import env_refused
+
     value = _mapping(arguments, "env")
     for key, item in value.items():
+        refused = env_refused(key)
+        if refused is not None:
+            raise R1PerfError(f"env[{key!r}] {refused}")
         if not key or "=" in key or "\0" in key:
             raise R1PerfError(f"env[{key!r}] is no name of an environment variable")
         if not isinstance(item, str) or "\0" in item:

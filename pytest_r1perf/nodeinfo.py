@@ -170,6 +170,7 @@ class NodeInfo:
     numa_nodes: int | None = None
     numa_balancing: int | None = None
     gpus: tuple[Gpu, ...] | None = None
+    cuda_visible_devices: str | None = None
     interfaces: tuple[Interface, ...] | None = None
     default_route: str | None = None
     default_route6: str | None = None

@@ -72,7 +72,7 @@ class OfflineMode:
         env = compose(own) if local else own
         try:
             translation = translated(cell, self.environment.options, sglang_defaults=self.sglang_defaults)
-            model, dataset = paths_of(cell)
+            model, dataset = paths_of(cell, elsewhere=self.site.remote)
             inputs = look_at(self.environment, model, dataset, env)
             workload = sample(
                 cell.workload,
@@ -82,9 +82,16 @@ class OfflineMode:
                 cache=home() / "workloads",
                 env=env,
             )
+        except LaunchError as error:
+            return Measurement(cell, problem=Problem(Verdict.INFRA, str(error)))
         except R1PerfError as error:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
-        findings = findings_of(cell, self.environment.version, inputs.config, workload, self.site.hardware.count)
+        network = self.site.wrong_network(cell.env)
+        if network is not None:
+            return Measurement(cell, problem=Problem(Verdict.CONFIG, f"env: {network}"))
+        pins = {} if self.sglang_defaults else self._pins(cell)
+        stated = replace(cell, flags={**pins, **cell.flags})
+        findings = findings_of(stated, self.environment.version, inputs.config, workload, self.site.hardware.count)
         refused = next((finding for finding in findings if finding.blocks), None)
         if refused is not None:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, f"{refused.rule}: {refused.text}"))
@@ -94,7 +101,7 @@ class OfflineMode:
             cell,
             command=self._command(cell, 0, "HEAD:PORT" if cell.topology.nnodes > 1 else None),
             env={**recorded(ambient), **shown(translation.env)},
-            versions=self.environment.versions,
+            versions={**self.environment.versions, **({"image": str(self.image.image)} if self.image else {})},
             workload=workload,
             translation=tuple(f"{note.kind.value} {note.flag}: {note.text}" for note in translation.notes),
             remarks=(
@@ -151,7 +158,7 @@ class OfflineMode:
             return prepared, Problem(Verdict.INFRA, str(error), log=str(folder / LOG))
         reader.close()
         lost = self.site.lost_lease()
-        if lost is not None:
+        if lost is not None and ended.launch_problem is None:
             return prepared, Problem(
                 Verdict.INFRA, f"{lost}; somebody else may have measured beside it", log=str(folder / LOG)
             )
@@ -195,7 +202,9 @@ class OfflineMode:
         if measurement.protocol or not resolved or measurement.workload is None:
             return measurement
         facts = reader.facts
-        protocol = protocol_of(measurement.cell, measurement.workload, resolved, inputs.config_digest, facts)
+        protocol = protocol_of(
+            measurement.cell, measurement.workload, resolved, inputs.config_digest, facts, hosts=self.site.host_count
+        )
         return replace(measurement, protocol=protocol, resolved=resolved_of(facts))
 
     def _round_folder(self, cell: Cell, number: int) -> Path:
@@ -203,10 +212,11 @@ class OfflineMode:
         return fresh_folder(self.folder / f"{slug}-{cell.fingerprint[:6]}", f"round-{number}")
 
 
-def paths_of(cell: Cell) -> tuple[str, str]:
+def paths_of(cell: Cell, *, elsewhere: bool) -> tuple[str, str]:
     """Model and data set of a cell, as paths where it runs. Raises :class:`R1PerfError`."""
     platform = cell.platform
-    model = expand(platform.model_path, what=f"platform {platform.name!r}: model_path", home=home())
+    what = f"platform {platform.name!r}: "
+    model = expand(platform.model_path, what=f"{what}model_path", home=home(), elsewhere=elsewhere)
     try:
         dataset = platform.datasets[cell.workload.dataset]
     except KeyError:
@@ -214,7 +224,8 @@ def paths_of(cell: Cell) -> tuple[str, str]:
             f"platform {platform.name!r} has no data set {cell.workload.dataset!r}, which workload "
             f"{cell.workload.name!r} needs: add it under the platform's datasets in your r1perf.yaml"
         ) from None
-    return model, expand(dataset, what=f"platform {platform.name!r}: datasets.{cell.workload.dataset}", home=home())
+    key = f"{what}datasets.{cell.workload.dataset}"
+    return model, expand(dataset, what=key, home=home(), elsewhere=elsewhere)
 
 
 def _asked(cell: Cell, translation: Translation) -> dict[str, FlagValue]:

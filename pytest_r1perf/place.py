@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -23,10 +24,14 @@ class Answer:
     returncode: int | None
 
     def json(self) -> Any:
-        """The value on the last line that is JSON; :class:`ValueError` when there is none."""
+        """The value on the last line that is JSON; :class:`ValueError` when there is none.
+
+        In a container, or on another host, what SGLang warns of at its exit comes after it in the same log.
+        """
         for line in reversed(self.output.splitlines()):
             if line.startswith(("{", "[")):
-                return json.loads(line)
+                with contextlib.suppress(ValueError):
+                    return json.loads(line)
         raise ValueError(self.last_words)
 
     @property
@@ -49,10 +54,19 @@ class Place(Protocol):
         """The interpreter's path where it runs."""
         ...
 
-    def script(self, script: Path, arguments: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> Answer:
+    def script(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        timeout_s: float,
+        needs: Sequence[str] = (),
+    ) -> Answer:
         """Run one of our scripts (standard library only) in it, with ``env`` over what it has there.
 
-        Raises :class:`PlaceBroken`.
+        ``needs``: paths there that a container must see. Raises :class:`PlaceBroken`, or ``LaunchError`` when its
+        host or container could not be reached at all.
         """
         ...
 
@@ -64,7 +78,15 @@ class LocalPlace:
     python: str
     label: str
 
-    def script(self, script: Path, arguments: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> Answer:
+    def script(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        timeout_s: float,
+        needs: Sequence[str] = (),  # noqa: ARG002
+    ) -> Answer:
         """Run it as a plain child: it starts nothing and ends by itself."""
         try:
             done = subprocess.run(

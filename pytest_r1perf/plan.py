@@ -11,7 +11,7 @@ from pytest_r1perf import records
 from pytest_r1perf.antipatterns import RuleKind
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.memory import MemoryEstimate
-from pytest_r1perf.preflight.finding import Finding, Severity
+from pytest_r1perf.preflight.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class PlannedTest:
 
     @property
     def refused(self) -> bool:
-        """Whether a finding says that it cannot work."""
-        return any(finding.severity is Severity.REFUSE for finding in self.findings)
+        """Whether a session would not even start it; what is skipped, or only estimated not to fit, is not."""
+        return self.skip is None and any(finding.blocks for finding in self.findings)
 
     @property
     def runs(self) -> bool:

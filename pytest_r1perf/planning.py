@@ -28,6 +28,7 @@ from pytest_r1perf.roundcheck import RESULT
 from pytest_r1perf.runner import CannotRun, Runner
 from pytest_r1perf.sglang.command import offline_command
 from pytest_r1perf.sglang.environment import SglangEnvironment
+from pytest_r1perf.sglang.pins import pins_for
 from pytest_r1perf.sglang.sampling import Inputs, look_at, sample
 from pytest_r1perf.sglang.translate import NoteKind, Translation
 from pytest_r1perf.siteplace import IMAGE, named
@@ -64,8 +65,9 @@ class Planner:
         available = hardware.count if hardware is not None else platform.gpus_per_node
         version = environment.version if environment is not None else None
         config = inputs.config or None
-        findings += findings_of(cell, version, config, workload, available)
-        memory = _memory(cell, config)
+        stated = self._stated(cell, environment)
+        findings += findings_of(stated, version, config, workload, available)
+        memory = _memory(stated, config)
         load = _load(workload)
         pool, pools = (memory.max_tokens, memory.pools) if memory is not None else (_given_pool(cell), 1)
         fit = fits(pool, pools, load) if pool is not None and load is not None else None
@@ -102,13 +104,20 @@ class Planner:
             findings.append(Finding("sglang-environment", Severity.WARN, str(error), "preflight"))
             return None
 
+    def _stated(self, cell: Cell, environment: SglangEnvironment | None) -> Cell:
+        """The cell with the moved defaults that its run states: they are what memory and rules are about."""
+        if environment is None or self.runner.options.sglang_defaults:
+            return cell
+        pins = pins_for(cell.flags, is_cpu=cell.platform.is_cpu, table=environment.options)
+        return replace(cell, flags={**pins.flags, **cell.flags})
+
     def _inputs(
         self, cell: Cell, environment: SglangEnvironment | None, findings: list[Finding]
     ) -> tuple[Inputs, SampledWorkload | None]:
         platform = cell.platform
         nothing = Inputs(platform.model_path, platform.datasets.get(cell.workload.dataset, "?"), "", "", "", {})
         try:
-            model, dataset = paths_of(cell)
+            model, dataset = paths_of(cell, elsewhere=self.runner.is_remote(cell))
             nothing = replace(nothing, model_path=model, dataset_path=dataset)
             if environment is None or not isinstance(environment.place, LocalPlace):
                 return nothing, None

@@ -115,16 +115,29 @@ def load_platform(name: str, data: Section) -> Platform:
 
 
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}|\{r1perf_home\}")
+_OF_THIS_HOST = (None, "HOME", "USER")
+"""Variables (``None``: our own home) that have another value on another host, whoever exports what."""
 
 
-def expand(text: str, *, what: str, home: Path) -> str:
+def expand(text: str, *, what: str, home: Path, elsewhere: bool = False) -> str:
     """``text`` with ``~``, ``{r1perf_home}`` and ``$VARIABLES`` filled in.
+
+    ``elsewhere``: it is a path on other hosts. What stands for this host's user or home is refused then; other
+    variables are the user's own, filled in here as everywhere.
 
     An unset variable raises :class:`R1PerfError` that names it and ``what`` wanted it.
     """
 
+    def refused(part: str) -> R1PerfError:
+        return R1PerfError(
+            f"{what} is {text!r}, but {part} is this host's and the ranks run on others: give the path as it is on "
+            f"the nodes, in the platform's entry of your r1perf.yaml"
+        )
+
     def value(match: re.Match[str]) -> str:
         name = match.group(1) or match.group(2)
+        if elsewhere and name in _OF_THIS_HOST:
+            raise refused(match.group())
         if name is None:
             return str(home)
         try:
@@ -135,7 +148,10 @@ def expand(text: str, *, what: str, home: Path) -> str:
                 f"or give the path in the platform's entry of your r1perf.yaml"
             ) from None
 
-    return str(Path(_VARIABLE.sub(value, text)).expanduser())
+    filled = _VARIABLE.sub(value, text)
+    if elsewhere and filled.startswith("~"):
+        raise refused(filled.partition("/")[0])
+    return str(Path(filled).expanduser())
 
 
 def _needed(data: Section, key: str) -> Section:

@@ -71,6 +71,28 @@ def owner_of(flag: str) -> str | None:
     return next((owner for owner, names in _OWNERS.items() if flag in names), None)
 
 
+_ENV_OWNERS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+        "belongs to the plugin, which gives each rank the GPUs that it leases: to choose among this host's, export "
+        "CUDA_VISIBLE_DEVICES before pytest",
+    ),
+    **dict.fromkeys(
+        ("R1PERF_RUN_ID", "SPT_NOENV"),
+        "belongs to the plugin, which finds a run's processes by it: leave it out",
+    ),
+}
+
+
+def env_refused(name: str) -> str | None:
+    """Why a platform, recipe or marker may not give this environment variable; ``None`` when it may.
+
+    What is given there goes over the plugin's own value: ranks would share GPUs that nobody holds a lease on, and
+    processes would outlive their run.
+    """
+    return _ENV_OWNERS.get(name)
+
+
 def load_recipe(name: str, data: Section) -> Recipe:
     """One entry of ``recipes:``."""
     protocol: dict[str, FlagValue] = {}
@@ -107,9 +129,12 @@ def load_flags(data: Section) -> dict[str, FlagValue]:
 
 
 def load_env(data: Section) -> dict[str, str]:
-    """A mapping of environment variables; YAML numbers become their text."""
+    """A mapping of environment variables; YAML numbers become their text, the plugin's own are refused."""
     env: dict[str, str] = {}
     for key in data:
+        refused = env_refused(key)
+        if refused is not None:
+            data.fail(refused, key)
         value = data.get(key)
         if not isinstance(value, str) and not is_finite_number(value):
             data.fail(f"must be a text or a number, got {value!r}", key)

@@ -36,7 +36,7 @@ class Recorder:
     writer: str
 
     def kept(self, prepared: Measurement, hardware: str) -> Kept:
-        """The rounds of this cell, workload, hardware and environment; a problem is kept like a sample.
+        """The rounds of this cell, workload, hardware, environment and command; a problem is kept like a sample.
 
         Otherwise measuring again until it passes would be one ``--perf-resume`` away.
         """
@@ -64,7 +64,6 @@ class Recorder:
             "telemetry": dict(sample.telemetry),
             "translation": list(measurement.translation),
             "protocol": dict(measurement.protocol),
-            "command": list(measurement.command),
         }
         if sample.round == 1:
             line["resolved"] = {key: _plain(value) for key, value in measurement.resolved.items()}
@@ -116,6 +115,8 @@ def _what(measurement: Measurement, hardware: str) -> dict[str, Any]:
         "hardware": hardware,
         "versions": dict(measurement.versions),
         "env": dict(measurement.env),
+        # Rank 0's, its rendezvous a placeholder: another environment of the same version, other stated defaults.
+        "command": list(measurement.command),
     }
 
 

@@ -10,10 +10,21 @@ from pytest_r1perf.statistics import Interval
 from pytest_r1perf.verdict import Judgement, Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredOn:
+    """The hardware that a cell was measured on, here or on another host: what a baseline is filed under."""
+
+    key: str
+    name: str
+    count: int
+
+
 @dataclass(frozen=True)
 class CellResult:
     """One measured (or skipped) cell of one test; JSON-able by :meth:`as_dict`.
 
+    ``hardware`` is the key; ``hardware_name`` and ``hardware_count`` are the rest of it, empty and 0 where the
+    cell came to no hardware (it is then ``"none"``, or what this host has).
     ``notes`` are sentences for the report: advisories, floors not applied, what differs from the baseline.
     ``entry`` is what a baseline would store, ``None`` when there is nothing to store.
     """
@@ -35,7 +46,16 @@ class CellResult:
     quarantined: bool = False
     failed: bool = False
     error_rate: float = 0.0
+    hardware_name: str = ""
+    hardware_count: int = 0
     entry: Mapping[str, Any] | None = None
+
+    @property
+    def measured_on(self) -> MeasuredOn | None:
+        """The hardware of the node that it was measured on; ``None`` where there was none."""
+        if not self.hardware_name:
+            return None
+        return MeasuredOn(self.hardware, self.hardware_name, self.hardware_count)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, texts and numbers only."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_r1perf.cell import Cell
+from pytest_r1perf.ended import Ended
 from pytest_r1perf.gpuwatch import Seen
-from pytest_r1perf.launch.process import Exit
+from pytest_r1perf.launch.process import Exit, RankExit
 from pytest_r1perf.launch.ranks import log_name
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.recipe import FlagValue
@@ -19,7 +20,7 @@ from pytest_r1perf.sglang.failure import classify
 from pytest_r1perf.sglang.log import LogReader
 from pytest_r1perf.sglang.nccl_verify import Outcome, verified_in
 from pytest_r1perf.sglang.result import Check, OfflineResult, read_result_lines
-from pytest_r1perf.site import LOG, Ended
+from pytest_r1perf.site import LOG
 from pytest_r1perf.validity import ExpectedWorkload, check_offline
 from pytest_r1perf.verdict import Verdict
 
@@ -106,14 +107,16 @@ def _broken(run: FinishedRun, finished: bool) -> Problem | None:
     """Why a run gave no result at all, or left something behind; ``None`` when there is one to be checked."""
     exit_ = run.ended.exit
     if run.ended.left:
+        why = f"{run.ended.launch_problem}; so " if run.ended.launch_problem is not None else ""
         left = "; ".join(run.ended.left)
-        return Problem(Verdict.INFRA, f"the benchmark could not be ended whole: {left}", log=run.log)
+        return Problem(Verdict.INFRA, f"{why}the benchmark could not be ended whole: {left}", log=run.log)
     if finished:
         return None
     if run.ended.launch_problem is not None:
         return Problem(Verdict.INFRA, run.ended.launch_problem, log=run.log)
-    if exit_.ended_by == "rank":
-        return _rank_problem(run)
+    first = exit_.first_early
+    if exit_.ended_by == "rank" and first is not None:
+        return _rank_problem(run, first)
     timed_out = exit_.ended_by == "timeout"
     if not timed_out and run.ended.returncode == 0:
         return None
@@ -121,9 +124,8 @@ def _broken(run: FinishedRun, finished: bool) -> Problem | None:
     return Problem(Verdict(failure.kind.value), failure.cause, failure.hint, run.log)
 
 
-def _rank_problem(run: FinishedRun) -> Problem:
-    """A rank other than 0 ended first: its own log has the cause, and rank 0 only waited for it."""
-    first = next(rank for rank in run.ended.exit.ranks if rank.early)
+def _rank_problem(run: FinishedRun, first: RankExit) -> Problem:
+    """A rank other than 0 ended first: its own log has the cause, and the others only waited for it."""
     log = run.folder / log_name(first.rank)
     reader = LogReader()
     if log.exists():

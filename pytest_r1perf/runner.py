@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pytest_r1perf.catalog import Catalog
 from pytest_r1perf.cell import Cell, cell_of
 from pytest_r1perf.childenv import compose
+from pytest_r1perf.devices import LeaseError
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.fit import misfit
 from pytest_r1perf.hardware import Hardware, hardware_for
@@ -51,7 +53,7 @@ class Runner:
     lease: Callable[[Site, Cell, str], contextlib.AbstractContextManager[None]]
     mode: Callable[[Site, SglangEnvironment], Mode]
     budget: Budget = field(init=False)
-    _environments: dict[tuple[str, int, str], SglangEnvironment] = field(default_factory=dict)
+    _environments: dict[tuple[Site, str], SglangEnvironment] = field(default_factory=dict)
     _hardware: dict[bool, Hardware | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,7 +90,8 @@ class Runner:
 
         Raises ``LaunchError`` when its nodes can't be got, and :class:`R1PerfError` with one sentence otherwise.
         """
-        return self.sites.site(cell, agent_python(cell.platform, self.options.sglang))
+        python = agent_python(cell.platform, self.options.sglang) if self.is_remote(cell) else sys.executable
+        return self.sites.site(cell, python)
 
     def hardware(self, cell: Cell) -> Hardware:
         """What a node of the cell has."""
@@ -97,22 +100,23 @@ class Runner:
     def hardware_key(self, cell: Cell) -> str:
         """The hardware's key as far as it is known without asking for nodes."""
         site = self.sites.known(cell)
-        found = site.hardware if site is not None else self.find_hardware(cell.platform)
+        found = (
+            site.hardware if site is not None else None if self.is_remote(cell) else self.find_hardware(cell.platform)
+        )
         return found.key if found is not None else "none"
 
     def environment(self, cell: Cell) -> SglangEnvironment:
         """The cell's SGLang environment, probed once; raises as :meth:`site` does."""
-        given = self.given(cell.platform)
-        key = (cell.platform.name, cell.topology.nnodes, given)
+        key = site, given = self.site(cell), self.given(cell.platform, elsewhere=self.is_remote(cell))
         if key not in self._environments:
-            place = place_at(self.site(cell), given)
+            place = place_at(site, given)
             env = compose(cell.platform.env) if isinstance(place, LocalPlace) else dict(cell.platform.env)
             self._environments[key] = probe(place, env, cache=home() / "probes")
         return self._environments[key]
 
     def environment_here(self, cell: Cell) -> SglangEnvironment:
         """The environment as far as this host can tell, for a plan: no node is asked for."""
-        given = self.given(cell.platform)
+        given = self.given(cell.platform, elsewhere=self.is_remote(cell))
         if not given.startswith(IMAGE):
             return probe(local_place(given), compose(cell.platform.env), cache=home() / "probes")
         if self.is_remote(cell):
@@ -123,9 +127,9 @@ class Runner:
         """Whether the cell's ranks run through ssh or a batch system."""
         return cell.platform.launch.chosen(cell.topology.nnodes, os.environ) != "local"
 
-    def given(self, platform: Platform) -> str:
+    def given(self, platform: Platform, *, elsewhere: bool = False) -> str:
         """The SGLang environment that was named: by option, by the platform's container, or by the platform."""
-        return environment_named(platform, self.options.sglang)
+        return environment_named(platform, self.options.sglang, elsewhere=elsewhere)
 
     def plan(self, spec: PerfSpec, platform: Platform) -> RoundPlan:
         """Rounds by option, then by marker, then by platform."""
@@ -136,10 +140,8 @@ class Runner:
         try:
             environment = self.environment(cell)
             site = self.site(cell)
-        except LaunchError as error:
-            return Measurement(cell, problem=Problem(Verdict.INFRA, str(error)))
         except R1PerfError as error:
-            return Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
+            return Measurement(cell, problem=Problem(verdict_of(error), str(error)))
         hardware = site.hardware
         try:
             with self.lease(site, cell, nodeid):
@@ -153,7 +155,7 @@ class Runner:
                     record=lambda now, sample: self.recorder.sample(now, sample, nodeid, hardware.key),
                 )
                 self.recorder.problem(measurement, nodeid, hardware.key)
-        except LaunchError as error:
+        except (LaunchError, LeaseError) as error:
             return Measurement(cell, problem=Problem(Verdict.INFRA, str(error)))
         except OSError as error:
             reason = f"results cannot be written to {self.recorder.folder.path} ({error.strerror or error})"
@@ -161,11 +163,17 @@ class Runner:
         return measurement
 
 
-def check_here(given: str, platform: Platform) -> None:
+def verdict_of(error: R1PerfError) -> Verdict:
+    """INFRA for what hosts, leases and launchers say; every other mistake is CONFIG."""
+    return Verdict.INFRA if isinstance(error, (LaunchError, LeaseError)) else Verdict.CONFIG
+
+
+def check_here(given: str, catalog: Catalog, platform: str | None) -> None:
     """Refuse an SGLang environment of this host that is none, before anything is collected.
 
     One in a container or on other hosts is asked when it is needed. Raises :class:`R1PerfError`.
     """
-    if given.startswith(IMAGE) or platform.launch.by not in (AUTO, "local"):
+    possible = [catalog.platform(platform)] if platform is not None else list(catalog.platforms.values())
+    if given.startswith(IMAGE) or any(one.launch.by not in (AUTO, "local") for one in possible):
         return
     probe(local_place(expand(given, what="--sglang", home=home())), compose({}), cache=home() / "probes")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pytest_r1perf.hardware import Hardware
     from pytest_r1perf.records import SessionFolder
     from pytest_r1perf.results import CellResult
+    from pytest_r1perf.runner import Runner
     from pytest_r1perf.sglang.environment import SglangEnvironment
-    from pytest_r1perf.site import Session as SiteSession
     from pytest_r1perf.site import Site
     from pytest_r1perf.sites import Sites
     from pytest_r1perf.testrun import TestRun  # noqa: F401 (in a quoted annotation)
@@ -106,7 +106,7 @@ class PerfSession:
         if self.options.sglang is not None:
             from pytest_r1perf.runner import check_here
 
-            check_here(self.options.sglang, self.catalog.platform(self.options.platform or "cpu"))
+            check_here(self.options.sglang, self.catalog, self.options.platform)
         if not self.only_looks:
             _ = self.folder
 
@@ -155,13 +155,21 @@ class PerfSession:
         """Print what would be run, where that was asked for, and let pytest run nothing."""
         if not self.options.plan:
             return
+        import tempfile
+
         from pytest_r1perf.planning import Planner
+        from pytest_r1perf.records import SessionFolder
         from pytest_r1perf.report.plan import render
 
         if self.distributes:
             raise pytest.UsageError("--perf-plan runs nothing, so nothing is distributed: leave -n out")
-        planner = Planner(self.assessor.runner, self.options.out)
-        plans = [planner.plan(item.nodeid, item.stash[SPEC]) for item in session.items if SPEC in item.stash]
+        # Not the session's own folder: a plan leaves no trace that --perf-resume would take for a session.
+        with tempfile.TemporaryDirectory(prefix="r1perf-plan-") as scratch:
+            planner = Planner(self._runner(SessionFolder(Path(scratch))), self.options.out)
+            try:
+                plans = [planner.plan(item.nodeid, item.stash[SPEC]) for item in session.items if SPEC in item.stash]
+            except R1PerfError as error:
+                raise pytest.UsageError(str(error)) from None
         reporter: Any = self.config.pluginmanager.getplugin("terminalreporter")
         reporter.ensure_newline()
         reporter.write(render(plans, reporter._tw.fullwidth))
@@ -222,32 +230,36 @@ class PerfSession:
         """The one that measures and judges, made when the first perf test runs."""
         from pytest_r1perf.assess import Assessor
         from pytest_r1perf.gitcommit import commit_of
+
+        return Assessor(self._runner(self.folder), commit_of(self.config.rootpath))
+
+    def _runner(self, folder: SessionFolder) -> Runner:
+        """What gets nodes and environments and runs rounds, with its records and logs in ``folder``."""
+        from pytest_r1perf.devices import lease_directory
         from pytest_r1perf.gpuwatch import GpuWatch
         from pytest_r1perf.offline import OfflineMode
         from pytest_r1perf.recorder import Recorder
         from pytest_r1perf.runner import Runner
+        from pytest_r1perf.site import Session
         from pytest_r1perf.sites import Sites
 
         def mode(site: Site, environment: SglangEnvironment) -> OfflineMode:
             return OfflineMode(
                 site=site,
                 environment=environment,
-                folder=self.folder.path,
+                folder=folder.path,
                 watch=lambda uuids: GpuWatch(self.nvml, uuids, self.progress.line),
                 show=self.progress.show,
                 sglang_defaults=self.options.sglang_defaults,
             )
 
-        recorder = Recorder(self.folder, self.worker or "main")
-        self._sites = Sites(self._site_session, self.progress.line)
-        runner = Runner(self.options, self.catalog, recorder, self._sites, self._lease, mode)
-        return Assessor(runner, commit_of(self.config.rootpath))
+        def started() -> Session:
+            configured = self.options.lease_dir
+            return Session(folder.name, lease_directory(configured), folder.path, configured)
 
-    def _site_session(self) -> SiteSession:
-        from pytest_r1perf.devices import lease_directory
-        from pytest_r1perf.site import Session
-
-        return Session(self.folder.name, lease_directory(self.options.lease_dir), self.folder.path)
+        recorder = Recorder(folder, self.worker or "main")
+        self._sites = Sites(started, self.progress.line)
+        return Runner(self.options, self.catalog, recorder, self._sites, self._lease, mode)
 
     @cached_property
     def nvml(self) -> Any:
@@ -295,7 +307,8 @@ class PerfSession:
         counts = workeroutput.get("r1perf")
         if counts is not None:
             self.selected, self.deselected = counts["selected"], counts["deselected"]
-            self._unused = counts["unused"]
+            # Of other hosts' baselines each worker knows those on whose hardware it measured.
+            self._unused = sorted({*(self._unused or []), *counts["unused"]})
 
     def take(self, report: pytest.TestReport) -> None:
         """A finished test's results, from here or from a worker."""
@@ -363,7 +376,6 @@ class PerfSession:
         self.updated, self.errors = store_baselines(
             self.results,
             self.options.baselines,
-            self._hardware_of,
             only_missing=self.options.update is Update.NEW,
         )
         if self.errors:

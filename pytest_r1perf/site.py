@@ -10,21 +10,22 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pytest_r1perf.childenv import compose
+from pytest_r1perf.ended import Ended, launch_problem
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.hardware import Hardware
-from pytest_r1perf.launch.container import diagnose, find_engine, wrap
+from pytest_r1perf.launch.container import find_engine, wrap
 from pytest_r1perf.launch.launcher import Allocation, Node, RankCommand
 from pytest_r1perf.launch.mark import RunMark, new_mark
-from pytest_r1perf.launch.process import Exit, LaunchError, Poll, supervise
-from pytest_r1perf.launch.ranks import Told, clients_for, told
+from pytest_r1perf.launch.process import LaunchError, Poll, supervise
+from pytest_r1perf.launch.ranks import clients_for, told
 from pytest_r1perf.launchsettings import ENGINES, ContainerSettings
-from pytest_r1perf.network import head_address, one_host, rendezvous_environment
-from pytest_r1perf.nodeinfo import NodeInfo
+from pytest_r1perf.network import check_given, head_address, one_host, rendezvous_environment
+from pytest_r1perf.nodeinfo import NodeInfo, inspect_here
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.sglang.leftovers import segment_closer
 
@@ -35,41 +36,24 @@ LOG = "log.txt"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a site needs to know of the session: its name, where launches are noted, where logs go."""
+    """What a site needs to know of the session: its name, where launches are noted, where logs go.
+
+    ``lease_dir`` is the lease directory that was configured, for other hosts too; ``None`` is the default one.
+    """
 
     name: str
     state_dir: Path
     folder: Path
+    lease_dir: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A run that is over: its exit, and what each rank's agent told (empty on this host)."""
-
-    exit: Exit
-    told: Mapping[int, Told] = field(default_factory=dict)
-    launch_problem: str | None = None
-
-    @property
-    def returncode(self) -> int | None:
-        """Rank 0's own: on another host its agent tells it, and ssh's or srun's says nothing of it."""
-        there = self.told.get(0)
-        return self.exit.returncode if there is None or there.ended_by is None else there.returncode
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        """What could not be ended, on whichever node, for people."""
-        here = [f"process {victim.pid}" for victim in self.exit.left]
-        there = [f"process {pid} on {one.host}" for one in self.told.values() for pid in one.left]
-        return (*here, *there, *self.exit.unclosed, *(text for one in self.told.values() for text in one.unclosed))
-
-
-@dataclass
+@dataclass(eq=False)
 class Site:
     """Nodes that are ours for now, all alike: ``hardware`` is that of each.
 
     ``infos``: what the nodes are, by rank; empty for this host alone, where nobody asked. ``agent_python`` starts
     our agent on other hosts. ``lost_lease`` tells in one sentence when a lease elsewhere went away meanwhile.
+    ``broken``: a launch failed, so the nodes may not be ours any more (a job that is over).
     """
 
     platform: Platform
@@ -79,6 +63,7 @@ class Site:
     session: Session
     agent_python: str = "python3"
     lost_lease: Callable[[], str | None] = lambda: None
+    broken: bool = False
     _families: Iterator[int] | None = None
 
     @property
@@ -105,6 +90,11 @@ class Site:
         for node, info in zip(self.nodes, self.infos, strict=True):
             found[info.host_id] = (*found.get(info.host_id, ()), node.rank)
         return found
+
+    @property
+    def host_count(self) -> int:
+        """How many machines the ranks are on: loopback is not a network."""
+        return len(self.hosts) if self.infos else 1
 
     @cached_property
     def head(self) -> str:
@@ -210,7 +200,9 @@ class Site:
             poll=poll,
         )
         said = {client.rank: told(client.errors_path, folder) for client in clients if client.errors_path is not None}
-        return Ended(exit_, said, self._launch_problem(exit_, said, image, folder))
+        problem = launch_problem(self.allocation, exit_, said, image, folder)
+        self.broken = self.broken or (self.remote and problem is not None)
+        return Ended(exit_, said, problem)
 
     def _command(
         self,
@@ -244,27 +236,12 @@ class Site:
             names=env.keys(),
         )
 
-    def _launch_problem(
-        self, exit_: Exit, said: Mapping[int, Told], image: ContainerSettings | None, folder: Path
-    ) -> str | None:
-        """Why the launch itself broke, if it did."""
-        problems = [text for one in said.values() for text in one.problems]
-        if problems:
-            return problems[0]
-        # What we ended ourselves says all sorts of things. A command that ended by itself was launched; a signal
-        # may be a batch system's.
-        if exit_.ended_by in ("timeout", "lingering") or (exit_.ended_by == "exit" and exit_.returncode == 0):
+    def wrong_network(self, env: Mapping[str, str]) -> str | None:
+        """The first thing wrong with the network variables of a run of several nodes, on whichever node."""
+        if len(self.nodes) == 1 or not any(name.startswith(("NCCL_", "GLOO_")) for name in env):
             return None
-        reported = said.get(0)
-        by_itself = reported is not None and reported.ended_by == "exit" and (reported.returncode or 0) >= 0
-        if by_itself and image is None:
-            return None
-        reason = self.allocation.diagnose({rank: one.text for rank, one in said.items()})
-        if reason is None and image is not None:
-            log = folder / LOG
-            text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-            reason = diagnose(text[:20000], image.image or "")
-        return reason
+        infos = self.infos or (inspect_here(),)
+        return next((sentence for info in infos for sentence in check_given(env, info)), None)
 
 
 def free_port() -> int:

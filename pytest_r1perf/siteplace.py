@@ -28,26 +28,33 @@ class SitePlace:
     label: str
     image: ContainerSettings | None
 
-    def script(self, script: Path, arguments: Sequence[str], *, env: Mapping[str, str], timeout_s: float) -> Answer:
+    def script(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        timeout_s: float,
+        needs: Sequence[str] = (),
+    ) -> Answer:
         """Run it under the same supervision as a benchmark."""
         source = script.read_text(encoding="utf-8")
         folder = fresh_folder(self.site.session.folder, f"script-{script.stem}")
-        try:
-            ended = self.site.run(
-                lambda rank: (self.python, "-c", source, *arguments),
-                lambda rank: env,
-                image=self.image,
-                folder=folder,
-                timeout_s=timeout_s,
-                ranks=1,
-                mounts=mounts_of(self.site.platform),
-            )
-        except LaunchError as error:
-            raise PlaceBroken(str(error)) from None
+        ended = self.site.run(
+            lambda rank: (self.python, "-c", source, *arguments),
+            lambda rank: env,
+            image=self.image,
+            folder=folder,
+            timeout_s=timeout_s,
+            ranks=1,
+            mounts=needs,
+        )
         if ended.launch_problem is not None:
-            raise PlaceBroken(ended.launch_problem)
+            raise LaunchError(ended.launch_problem)
+        if ended.exit.ended_by == "timeout":
+            raise PlaceBroken(f"{script.name} did not end within {timeout_s:g} s")
         output = (folder / LOG).read_text(encoding="utf-8", errors="replace")
-        return Answer(output, "", ended.exit.returncode)
+        return Answer(output, "", ended.returncode)
 
 
 def place_at(site: Site, given: str) -> Place:
@@ -78,8 +85,10 @@ def interpreter_there(given: str) -> str:
     return given if Path(given).name.startswith("python") else f"{given.rstrip('/')}/bin/python"
 
 
-def environment_named(platform: Platform, option: str | None) -> str:
+def environment_named(platform: Platform, option: str | None, *, elsewhere: bool = False) -> str:
     """The SGLang environment that was named: by ``--sglang``, by the platform's container, or by the platform.
+
+    ``elsewhere``: the path is one of other hosts.
 
     Raises :class:`R1PerfError` when there is none, or a variable in its path isn't set.
     """
@@ -90,23 +99,15 @@ def environment_named(platform: Platform, option: str | None) -> str:
             f"platform {platform.name!r} names no SGLang environment: give --sglang PATH, ini perf_sglang, "
             f"or sglang: in its entry of your r1perf.yaml"
         )
-    return given if given.startswith(IMAGE) else expand(given, what=f"platform {platform.name!r}: sglang", home=home())
+    if given.startswith(IMAGE):
+        return given
+    what = "--sglang" if option else f"platform {platform.name!r}: sglang"
+    return expand(given, what=what, home=home(), elsewhere=elsewhere)
 
 
 def agent_python(platform: Platform, option: str | None) -> str:
     """The interpreter that starts our agent on other hosts: as set, else the one with SGLang, unless in a container."""
     if platform.launch.python is not None:
         return platform.launch.python
-    given = environment_named(platform, option)
+    given = environment_named(platform, option, elsewhere=True)
     return "python3" if given.startswith(IMAGE) else interpreter_there(given)
-
-
-def mounts_of(platform: Platform) -> tuple[str, ...]:
-    """What a container must see of its host: the model and the data sets, as far as their paths are known."""
-    paths = []
-    for text in (platform.model_path, *platform.datasets.values()):
-        try:
-            paths.append(expand(text, what="", home=home()))
-        except R1PerfError:
-            continue  # its own sentence comes when it is needed
-    return tuple(dict.fromkeys(paths))

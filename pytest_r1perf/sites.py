@@ -13,8 +13,8 @@ from pytest_r1perf.fit import unlike
 from pytest_r1perf.hardware import Hardware, hardware_for
 from pytest_r1perf.launch.launcher import Allocation, Launcher, Node
 from pytest_r1perf.launch.local import LocalLauncher
-from pytest_r1perf.network import check_given
-from pytest_r1perf.nodeinfo import SCRIPT, NodeInfo, read_node
+from pytest_r1perf.launch.slurm import SlurmLauncher
+from pytest_r1perf.nodeinfo import SCRIPT, Gpu, NodeInfo, read_node
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.site import LOG, Session, Site, fresh_folder
 
@@ -33,6 +33,7 @@ class Sites:
     waiting: Callable[[str], None]
     _sites: dict[tuple[str, int], Site] = field(default_factory=dict)
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _launcher: Launcher | None = None
 
     def site(self, cell: Cell, python: str) -> Site:
         """The site of a cell; ``python`` starts our agent on its nodes (where they are other hosts).
@@ -42,6 +43,8 @@ class Sites:
         """
         platform, nnodes = cell.platform, cell.topology.nnodes
         key = (platform.name, nnodes)
+        if key in self._sites and self._sites[key].broken:
+            self._give_back()
         if key not in self._sites:
             by = platform.launch.chosen(nnodes, os.environ)
             self._sites[key] = self._local(platform, nnodes) if by == "local" else self._reach(cell, by, python)
@@ -55,8 +58,15 @@ class Sites:
 
     def close(self) -> None:
         """Give back every allocation."""
-        self._sites.clear()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._sites = {key: site for key, site in self._sites.items() if not site.remote}
         self._held.close()
+        if isinstance(self._launcher, SlurmLauncher):
+            for sentence in self._launcher.unclosed:
+                self.waiting(sentence)
+        self._launcher = None
 
     def _local(self, platform: Platform, nnodes: int) -> Site:
         hardware = hardware_for(is_cpu=platform.is_cpu)
@@ -69,15 +79,14 @@ class Sites:
     def _reach(self, cell: Cell, by: str, python: str) -> Site:
         from pytest_r1perf.launchers import launcher_for
 
-        self._sites = {key: site for key, site in self._sites.items() if not site.remote}
-        self._held.close()
+        self._give_back()
         session = self.session()
-        launcher: Launcher = launcher_for(cell.platform.launch, by, session)
+        launcher = launcher_for(cell.platform, by, session)
         with contextlib.ExitStack() as stack:
             allocation = stack.enter_context(launcher.allocate(cell.topology.nnodes, self.waiting))
             infos = tuple(inspect(cell.platform, allocation, node, python, session) for node in allocation.nodes)
-            site = Site(cell.platform, allocation, _hardware_of(infos[0], cell.platform), infos, session, python)
-            self._held = stack.pop_all()
+            site = Site(cell.platform, allocation, hardware_of(infos[0], cell.platform), infos, session, python)
+            self._held, self._launcher = stack.pop_all(), launcher
         return site
 
 
@@ -122,29 +131,41 @@ def inspect(platform: Platform, allocation: Allocation, node: Node, python: str,
     if ended.launch_problem is not None:
         raise LaunchError(ended.launch_problem)
     text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
-    info = read_node(text, node.host)
-    wrong = check_given(platform.env, info)
-    if wrong:
-        raise R1PerfError(f"platform {platform.name!r}, env: {wrong[0]}")
-    return info
+    return read_node(text, node.host)
 
 
-def _hardware_of(info: NodeInfo, platform: Platform) -> Hardware:
+def hardware_of(info: NodeInfo, platform: Platform) -> Hardware:
+    """What a node has that a program there may use. Raises :class:`R1PerfError` for no GPU, or different ones."""
     if platform.is_cpu:
         return Hardware(info.cpu or "unknown CPU", info.cores or 1, ("cpu",), is_cpu=True)
-    gpus = info.gpus or ()
+    gpus = _visible(info)
     names = {gpu.name for gpu in gpus}
     if len(names) > 1:
         raise R1PerfError(f"{info.hostname} has different GPUs ({', '.join(sorted(names))}): choose equal ones")
     if not gpus:
         raise R1PerfError(f"{info.hostname} has no NVIDIA GPU that nvidia-smi shows")
-    return Hardware(names.pop(), len(gpus), tuple(gpu.uuid for gpu in gpus), is_cpu=False)
+    uuids, indices = tuple(gpu.uuid for gpu in gpus), tuple(gpu.index for gpu in gpus)
+    return Hardware(names.pop(), len(gpus), uuids, is_cpu=False, indices=indices)
+
+
+def _visible(info: NodeInfo) -> tuple[Gpu, ...]:
+    """The GPUs that a program there may use: a batch system gives each step its own CUDA_VISIBLE_DEVICES."""
+    gpus, given = info.gpus or (), info.cuda_visible_devices
+    if given is None:
+        return gpus
+    wanted = [entry.strip() for entry in given.split(",") if entry.strip()]
+    return tuple(
+        gpu
+        for entry in wanted
+        for gpu in gpus
+        if str(gpu.index) == entry or (gpu.uuid.startswith(entry) and entry[0] == "G")
+    )
 
 
 def _refuse_unlike(site: Site, cell: Cell) -> None:
     """Refuse nodes that are not what the platform says, or not all alike."""
     for node, info in zip(site.nodes, site.infos, strict=False):
-        hardware = _hardware_of(info, site.platform)
+        hardware = hardware_of(info, site.platform)
         reason = unlike(site.platform, cell.topology, hardware, node.host or info.hostname)
         if reason is None and hardware.name != site.hardware.name:
             reason = f"{node.host} has {hardware}, and {site.nodes[0].host} has {site.hardware}"

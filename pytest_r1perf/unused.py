@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from pytest_r1perf import baseline
 from pytest_r1perf.catalog import Catalog
@@ -11,6 +13,7 @@ from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.hardware import Hardware
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.options import PerfOptions
+from pytest_r1perf.platform import Platform
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.runner import DEFAULT_PLATFORM
 
@@ -22,21 +25,29 @@ def unused_entries(
     catalog: Catalog,
     hardware_of: Callable[[str], Hardware | None],
 ) -> list[str]:
-    """``"path: key"`` for every entry of this hardware that no collected test means.
+    """``"path: key"`` for every entry of the platform's hardware that no collected test means.
 
-    ``hardware_of`` gives this host's hardware for a platform's name. Only entries of the session's own platform
-    are looked at.
+    ``hardware_of`` gives this host's hardware for a platform's name; it is asked for topologies that run here.
+    Of other hosts only the hardware that this session measured on counts: nobody is asked. Only entries of the
+    session's own platform are looked at.
     """
     platform = catalog.platform(options.platform or DEFAULT_PLATFORM)
-    own = hardware_of(platform.name)
-    if own is None:
-        return []
     used = {(result.topology, result.key) for result in results}
     for spec in specs:
         if spec.n is not None and spec.platform in (None, platform.name):
             used.add((spec.topology, cell_of(spec, platform, catalog).key))
+    elsewhere = {result.hardware for result in results if result.platform == platform.name and result.measured_on}
+
+    @cache
+    def here() -> str | None:
+        own = hardware_of(platform.name)
+        return own.key if own is not None else None
+
     found = []
-    for path in sorted((options.baselines / own.key).glob("*.yaml")):
+    for path in sorted(options.baselines.glob("*/*.yaml")):
+        folder = path.parent.name
+        if (folder not in elsewhere) if _is_remote(path.stem, platform, catalog) else folder != here():
+            continue
         try:
             cells = baseline.load(path).cells
         except R1PerfError:
@@ -45,3 +56,9 @@ def unused_entries(
             f"{path}: {key}" for key in cells if key.startswith(platform.name + "/") and (path.stem, key) not in used
         ]
     return found
+
+
+def _is_remote(topology: str, platform: Platform, catalog: Catalog) -> bool:
+    """Whether this topology's ranks run on other hosts; one that is not known any more counts as one node."""
+    known = catalog.topologies.get(topology)
+    return platform.launch.chosen(known.nnodes if known is not None else 1, os.environ) != "local"

@@ -172,6 +172,15 @@ class Project:
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [line for line in lines if cell is None or line["cell"] == cell]
 
+    def spans(self) -> list[dict[str, Any]]:
+        """When the runs that came to their end began and ended, in seconds since 1970."""
+        return [json.loads(line) for line in (self.fake / "spans.jsonl").read_text().splitlines()]
+
+    def parent_of(self, cell: str) -> int:
+        """Who started the benchmark of a cell (on another node: the agent)."""
+        (call,) = self.calls(cell)
+        return int(Path(f"/proc/{call['pid']}/stat").read_text().rpartition(")")[2].split()[1])
+
     def reached(self, stage: str, calls: int = 1) -> None:
         """Wait until the fake's run number ``calls`` is in this stage."""
 

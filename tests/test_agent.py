@@ -8,8 +8,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from pytest_r1perf.launch import proc, wire
 from pytest_r1perf.launch.bundle import agent_argv, payload
-from pytest_r1perf.launch.launcher import Closer, RankCommand
+from pytest_r1perf.launch.launcher import Closer, Node, RankCommand
 from pytest_r1perf.launch.mark import mark_of, marked_environment, new_mark, parse
 from pytest_r1perf.launch.process import Exit, Poll, supervise
 from pytest_r1perf.launch.ranks import Told, clients_for, told
@@ -27,6 +28,20 @@ from tests.elsewhere import Elsewhere
 from tests.processes import TREE, TREE_ROLES, Process, identity, noted, running, script, wait_until
 
 FOREVER = "time.sleep(600)"
+
+
+@dataclass(frozen=True)
+class Login(Elsewhere):
+    """A node whose login sets variables, and may print a greeting to standard output."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    greeting: str = ""
+
+    def connect(self, node: Node, argv: Sequence[str]) -> tuple[str, ...]:
+        python, relay, *there = super().connect(node, argv)
+        shell = ("/bin/sh", "-c", 'test -z "$1" || echo "$1"; shift; exec "$@"', "sh", self.greeting)
+        variables = (f"{name}={value}" for name, value in self.variables.items())
+        return (python, relay, "/usr/bin/env", *variables, *shell, *there)
 
 
 class Far:
@@ -46,11 +61,18 @@ class Far:
         return RankCommand(0, tuple(argv), **(settings | changes))
 
     def run(
-        self, command: RankCommand, *, poll: Any = None, timeout_s: float = 300, **allocation: Any
+        self,
+        command: RankCommand,
+        *,
+        poll: Any = None,
+        timeout_s: float = 300,
+        gpu_wait_s: float = 0.0,
+        elsewhere: Elsewhere | None = None,
+        **allocation: Any,
     ) -> tuple[Exit, Told]:
         mark = new_mark("test")
         clients = clients_for(
-            Elsewhere(1, **allocation),
+            elsewhere or Elsewhere(1, **allocation),
             [command],
             python=sys.executable,
             session="test",
@@ -59,6 +81,7 @@ class Far:
             timeout_s=timeout_s,
             state_dir=str(self.state),
             grace_s=0.3,
+            gpu_wait_s=gpu_wait_s,
         )
         exit = supervise(clients, timeout_s=timeout_s, mark=mark, state_dir=self.here / "state", poll=poll, grace_s=0.3)
         return exit, told(self.here / "launch-rank0.txt", self.here)
@@ -180,9 +203,12 @@ path_text = st.binary(max_size=20).map(lambda raw: os.fsdecode(raw.replace(b"\0"
     env=st.dictionaries(path_text, path_text, max_size=2),
     cwd=path_text,
     gone=st.text(),
+    gpus=st.lists(st.uuids().map(lambda uuid: f"GPU-{uuid}"), max_size=2).map(tuple),
 )
-def test_a_command_survives_json(argv: list[str], env: dict[str, str], cwd: str, gone: str) -> None:
-    command = RankCommand(1, tuple(argv), env, cwd, tuple(argv), (Closer(tuple(argv), env, gone),))
+def test_a_command_survives_json(
+    argv: list[str], env: dict[str, str], cwd: str, gone: str, gpus: tuple[str, ...]
+) -> None:
+    command = RankCommand(1, tuple(argv), env, cwd, tuple(argv), (Closer(tuple(argv), env, gone),), gpus)
     assert wire.unpack_command(json.loads(json.dumps(wire.pack_command(command)))) == command
 
 
@@ -197,6 +223,26 @@ def test_only_a_harmless_constant_is_on_the_command_line(far: Far) -> None:
     # Its standard input ended at once, so it may have been ended before it printed.
     (ended,) = (event for event in wire.sifted(done.stderr.decode())[0] if event["event"] == "ended")
     assert ended["ended_by"] in ("lifeline", "exit")
+
+
+def test_all_that_is_sent_fits_into_a_pipe(far: Far) -> None:
+    """MPICH's mpiexec gives up on a program that does not read at once; random text does not pack."""
+    spec = far.spec("pass", env={f"V{number}": os.urandom(20).hex() for number in range(100)})
+    assert len(payload(spec)) < 1 << 16
+
+
+def test_the_environment_that_counts_is_told(far: Far) -> None:
+    """What a login there sets as well as what we give; secrets are hidden."""
+    variables = {"NCCL_ALGO": "Ring", "HF_TOKEN": "hf_secret", "SGLANG_ODD": os.fsdecode(b"\xff"), "OTHER": "1"}
+    _, said = far.run(
+        far.command(["true"], env=variables), elsewhere=Login(variables={"NCCL_PROTO": "LL", "NCCL_ALGO": "Tree"})
+    )
+    assert said.env == {
+        "HF_TOKEN": "***",
+        "NCCL_ALGO": "Ring",
+        "NCCL_PROTO": "LL",
+        "SGLANG_ODD": os.fsdecode(b"\xff"),
+    }
 
 
 def test_it_needs_no_site_packages(far: Far) -> None:

@@ -16,7 +16,9 @@ from pytest_r1perf.datafile import parse_yaml
 from pytest_r1perf.errors import DataError, R1PerfError
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.recipe import FlagValue
+from pytest_r1perf.sglang.pins import pins_for
 from pytest_r1perf.topology import Topology
+from tests.tools.releases import table
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,11 @@ def test_does_not_match(catalog: Catalog, rule: str, topology: str, n: int, flag
 def test_memory_pair(catalog: Catalog) -> None:
     alone = cell(catalog, "tp8", platform="h200x1", flags={"cuda_graph_max_bs": 256})
     assert "memory-pair-moved-alone" in hits(catalog, alone)
+    # The stated fraction is no answer to it: that one is for the stated graph size.
+    plain = cell(catalog, "tp8", platform="h200x1")
+    stated = [pins_for(one.flags, is_cpu=False, table=table("0.5.20")).flags for one in (alone, plain)]
+    assert stated[0]["mem_fraction_static"] == stated[1]["mem_fraction_static"]
+    assert "the mem_fraction_static that is stated" in catalog.rules["memory-pair-moved-alone"].instead
     both = cell(catalog, "tp8", platform="h200x1", flags={"cuda_graph_max_bs": 256, "mem_fraction_static": 0.85})
     assert "memory-pair-moved-alone" not in hits(catalog, both)
 

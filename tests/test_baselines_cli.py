@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from pytest_r1perf.cli import cli
+from tests.hosts import GPUS, tools
 from tests.project import Project, lines_with, verdicts
 
 TWO = """
@@ -125,6 +128,60 @@ def test_an_entry_of_an_unselected_test_is_used(stored: Project) -> None:
     result = stored.perf_subprocess("-n2", "-k", "test_a")
     result.assert_outcomes(passed=1)
     assert lines_with(result, "no test uses") == []
+
+
+# -- other hosts: the numbers are theirs -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def login_node(r1perf_project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A host without GPUs, and an ssh to one with two: only what runs through it finds an nvidia-smi that answers."""
+    project = r1perf_project
+    far = tools(project.root / "far", gpus=GPUS)
+    near = project.root / "near"
+    near.mkdir()
+    through = f'for last; do :; done\nPATH="{far}:$PATH" exec sh -c "$last"\n'
+    for name, body in (("ssh", through), ("nvidia-smi", "exit 9\n")):
+        (near / name).write_text(f"#!/bin/sh\n{body}")
+        (near / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{near}:{os.environ['PATH']}")
+    platform = {
+        "extends": "cpu",
+        "accelerator": "NVIDIA H200",
+        "gpus_per_node": 2,
+        "model_path": str(project.model),
+        "datasets": {"sharegpt": str(project.dataset)},
+        "sglang": str(project.environment),
+        "rounds": {"min": 2, "max": 2},
+        "flags": {"device": "cpu", "load_format": "dummy"},
+        "launch": {"by": "ssh", "hosts": ["node1"]},
+    }
+    (project.root / "r1perf.yaml").write_text(yaml.safe_dump({"platforms": {"far": platform}}))
+    project.write(TWO)
+    return project
+
+
+@pytest.mark.parametrize("options", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_a_baseline_is_that_of_the_host_it_was_measured_on(login_node: Project, options: tuple[str, ...]) -> None:
+    result = login_node.perf_subprocess("--perf-platform", "far", "--perf-update-new", *options)
+    result.assert_outcomes(passed=2)
+    assert login_node.baseline_file().parent.name == "2x-nvidia-h200"
+    assert login_node.stored()["hardware"] == {"name": "NVIDIA H200", "count": 2}
+    assert set(login_node.stored()["cells"]) == {A.replace("cpu/", "far/"), B.replace("cpu/", "far/")}
+    again = login_node.perf_subprocess("--perf-platform", "far", *options)
+    again.assert_outcomes(passed=2)
+    assert verdicts(again) == ["PASS", "PASS"]
+
+
+def test_unused_entries_of_other_hosts_are_those_of_the_hardware_that_was_seen(login_node: Project) -> None:
+    login_node.perf_subprocess("--perf-platform", "far", "--perf-update-new").assert_outcomes(passed=2)
+    login_node.write('@perf(topology="tp1", n=50)\ndef test_a(): ...')
+    result = login_node.perf_subprocess("--perf-platform", "far")
+    assert lines_with(result, f"{login_node.baseline_file()}: {B.replace('cpu/', 'far/')}")
+    (login_node.root / "near" / "ssh").write_text("#!/bin/sh\nexit 255\n")
+    unreachable = login_node.perf_subprocess("--perf-platform", "far")
+    unreachable.assert_outcomes(failed=1)
+    assert lines_with(unreachable, "no test uses") == []  # whose entries they are cannot be told
 
 
 Edit = Callable[[str], str]

@@ -11,9 +11,10 @@ import pytest
 from pytest_r1perf.catalog import Catalog, load_catalog
 from pytest_r1perf.cell import Cell, cell_of
 from pytest_r1perf.errors import DataError, R1PerfError
+from pytest_r1perf.launch.mark import marked_environment, new_mark
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.platform import expand
-from pytest_r1perf.recipe import owner_of
+from pytest_r1perf.recipe import env_refused, owner_of
 
 
 def user(folder: Path, text: str, name: str = "r1perf.yaml") -> Path:
@@ -112,6 +113,9 @@ RECIPE = "recipes:\n  r:\n    source: x\n"
         ("platforms:\n  cpu:\n    flags: {x: null}\n", ":3: platforms.cpu.flags.x: must be a text, a number"),
         ("platforms:\n  cpu:\n    env: {X: true}\n", ":3: platforms.cpu.env.X: must be a text or a number"),
         ("platforms:\n  cpu:\n    env: {X: .inf}\n", ":3: platforms.cpu.env.X: must be a text or a number"),
+        ("platforms:\n  cpu:\n    env: {SPT_NOENV: 0}\n", ":3: platforms.cpu.env.SPT_NOENV: belongs to the plugin"),
+        (RECIPE + "    env: {CUDA_DEVICE_ORDER: x}\n", ":4: recipes.r.env.CUDA_DEVICE_ORDER: belongs to the plugin"),
+        (RECIPE + "    env: {CUDA_VISIBLE_DEVICES: 0}\n", ":4: recipes.r.env.CUDA_VISIBLE_DEVICES: belongs to the pl"),
         ("platforms:\n  cpu:\n    share_host: 1\n", ":3: platforms.cpu.share_host: must be true or false"),
         ("platforms:\n  cpu:\n    ceilings: {speed: {value: 1}}\n", ":3: platforms.cpu.ceilings.speed: metric 'speed'"),
         ("platforms:\n  h200x8:\n    gpus_per_node: eight\n", ":3: platforms.h200x8.gpus_per_node: must be a whole"),
@@ -155,6 +159,11 @@ def test_environment_numbers_become_texts(tmp_path: Path) -> None:
     assert (env["OMP_NUM_THREADS"], env["SHARE"]) == ("2", "0.5")
 
 
+def test_the_variables_of_a_runs_mark_are_refused() -> None:
+    assert all(env_refused(name) for name in marked_environment(new_mark("test")))
+    assert env_refused("NCCL_DEBUG") is None
+
+
 # -- paths --------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +178,46 @@ def test_expand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MODEL")
     with pytest.raises(R1PerfError, match=r"^the model is '\$MODEL', but the environment variable MODEL is not set"):
         expand("$MODEL", what="the model", home=home)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("~", "~"),
+        ("~/models/r1", "~"),
+        ("~me/models/r1", "~me"),
+        ("$HOME/models/r1", "$HOME"),
+        ("${HOME}/models/r1", "${HOME}"),
+        ("/home/$USER/r1", "$USER"),
+        ("/home/${USER}/r1", "${USER}"),
+        ("{r1perf_home}/models/r1", "{r1perf_home}"),
+        ("$MINE/r1", "~"),
+    ],
+)
+def test_what_means_this_host_is_no_path_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, part: str
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("USER", "me")
+    monkeypatch.setenv("MINE", "~/models")
+    with pytest.raises(R1PerfError) as caught:
+        expand(text, what="the model", home=tmp_path, elsewhere=True)
+    assert str(caught.value).startswith(f"the model is {text!r}, but {part} is this host's and the ranks run on others")
+    assert "give the path as it is on the nodes" in str(caught.value)
+
+
+def test_variables_that_the_user_exports_hold_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MODEL", "/models/r1")
+    monkeypatch.setenv("HOMES", "/homes")
+    for text, path in (
+        ("$MODEL/fp8", "/models/r1/fp8"),
+        ("$HOMES/r1", "/homes/r1"),
+        ("/data/a~b", "/data/a~b"),
+    ):
+        assert expand(text, what="the model", home=tmp_path, elsewhere=True) == path
+    monkeypatch.delenv("MODEL")
+    with pytest.raises(R1PerfError, match="the environment variable MODEL is not set"):
+        expand("$MODEL", what="the model", home=tmp_path, elsewhere=True)
 
 
 # -- cells --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_r1perf.childenv import compose, recorded, redact
+from pytest_r1perf.childenv import compose, recorded, redact, secret_in
 
 
 def test_pytests_own_parts_are_dropped_and_the_rest_is_kept() -> None:
@@ -104,3 +104,45 @@ def test_tuning_variables_are_not_taken_for_secrets(name: str) -> None:
 )
 def test_a_login_within_a_url(value: str, expected: str) -> None:
     assert recorded({"HF_ENDPOINT": value}) == {"HF_ENDPOINT": expected}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-e", "HF_TOKEN=x"),
+        ("--gpus", "all", "-e", "A=1", "-e", "HF_TOKEN=x"),
+        ("-eHF_TOKEN=x",),
+        ("-e=HF_TOKEN=x",),
+        ("-e HF_TOKEN=x",),
+        ("-te", "HF_TOKEN=x"),
+        ("--env", "HF_TOKEN=x"),
+        ("--env=HF_TOKEN=x",),
+        ("--env HF_TOKEN=x",),
+        ("--env=HF_TOKEN=a\nb",),
+    ],
+)
+def test_a_secret_among_a_containers_options_is_named(options: tuple[str, ...]) -> None:
+    assert secret_in(options) == "HF_TOKEN"
+
+
+def test_a_login_in_a_containers_options_is_a_secret() -> None:
+    assert secret_in(("-e", "HTTPS_PROXY=http://me:pw@proxy:3128")) == "HTTPS_PROXY"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("-e", "HF_TOKEN"),
+        ("-e",),
+        ("--env=HF_TOKEN",),
+        ("--env=HF_TOKEN=",),
+        ("-e", "NCCL_DEBUG=INFO", "--env=SGLANG_MAX_TOKENS=5"),
+        ("--env-file", "/etc/HF_TOKEN=x"),
+        ("--env-file=HF_TOKEN=x",),
+        ("--entrypoint", "x", "--label", "HF_TOKEN=x"),
+        ("-v", "/a:/HF_TOKEN=b"),
+    ],
+)
+def test_containers_options_without_a_secret(options: tuple[str, ...]) -> None:
+    assert secret_in(options) is None

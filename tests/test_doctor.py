@@ -369,6 +369,23 @@ def test_a_model_with_and_without_weights(tmp_path: Path) -> None:
     assert model_check(replace(platform, model_path=str(tmp_path / "nope")), tmp_path).status is Status.FAIL
 
 
+def test_missing_weights_where_the_default_recipes_load_random_ones(tmp_path: Path) -> None:
+    """The platform h200x8 says nothing of weights, and its champion recipe says dummy."""
+    platform = write_model(tmp_path / "model")
+    recipes = {name: load_catalog().recipe(name) for name in platform.default_recipes.values()}
+    assert [recipe.protocol["load_format"] for recipe in recipes.values()] == ["dummy"]
+    (champion,) = recipes.values()
+    found = model_check(platform, tmp_path, [champion])
+    assert (found.status, "random weights, none are read" in found.text) == (Status.OK, True), found
+    real = replace(champion, protocol={})
+    assert model_check(platform, tmp_path, [champion, real]).status is Status.FAIL
+    assert model_check(platform, tmp_path, [replace(real, flags={"load_format": "dummy"})]).status is Status.OK
+    assert model_check(platform, tmp_path).status is Status.WARN  # a test's recipe decides
+    stated = replace(platform, flags={"load_format": "auto"})
+    assert model_check(stated, tmp_path).status is Status.FAIL
+    assert model_check(stated, tmp_path, [champion]).status is Status.OK
+
+
 def test_an_unset_variable_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MODEL", raising=False)
     check = model_check(H200, tmp_path)
@@ -387,6 +404,11 @@ def test_the_environment(tmp_path: Path) -> None:
     assert environment_check(H200, None, tmp_path).status is Status.FAIL
     in_container = replace(H200.launch, container=replace(H200.launch.container, image="lmsysorg/sglang:v0.5.20"))
     assert environment_check(replace(H200, launch=in_container), None, tmp_path).status is Status.SKIP
+    # As a run does: the container before the platform's own environment, and --sglang before both.
+    both = replace(H200, launch=in_container, sglang=str(tmp_path / "absent"))
+    assert environment_check(both, None, tmp_path).status is Status.SKIP
+    assert environment_check(both, str(good), tmp_path).status is Status.OK
+    assert environment_check(H200, "image:lmsysorg/sglang:v0.5.20", tmp_path).status is Status.SKIP
 
 
 def test_disk_and_leases(tmp_path: Path) -> None:

@@ -36,9 +36,20 @@ def cpu(cores: int) -> Hardware:
         ("tp4-dp4-pp2", "h200x16", h200(8), None),  # DP attention: 8 GPUs, 4 a node
         ("tp1", "cpu", cpu(2), None),
         ("tp2", "cpu", cpu(2), None),
-        ("tp8", "h200x1", h200(1), "topology 'tp8' needs 8 GPUs on 1 node; platform 'h200x1' has 1 GPUs on each of"),
+        (
+            "tp8",
+            "h200x1",
+            h200(1),
+            "topology 'tp8' needs 8 GPUs on 1 node; platform 'h200x1' has 1 GPU on each of 1 node",
+        ),
         ("tp16", "h200x8", h200(8), "topology 'tp16' needs 16 GPUs on 2 nodes; platform 'h200x8' has 1 node with 8"),
-        ("pp2", "h200x1", h200(1), "topology 'pp2' needs 16 GPUs on 2 nodes; platform 'h200x1' has 1 node with 1"),
+        (
+            "pp2",
+            "h200x1",
+            h200(1),
+            "topology 'pp2' needs 16 GPUs on 2 nodes; platform 'h200x1' has 1 node with 1 GPU each",
+        ),
+        ("tp1", "h200x1", None, "topology 'tp1' needs 1 GPU on 1 node; platform 'h200x1' is NVIDIA H200"),
         ("tp8", "h200x8", h200(4), "topology 'tp8' needs 8 GPUs on 1 node; this host has 4"),
         ("tp8", "h200x8", None, "platform 'h200x8' is NVIDIA H200, and this host has no such GPU"),
         ("tp8", "h200x8", h200(8, "NVIDIA H200 NVL"), "is NVIDIA H200, and this host has 8 x NVIDIA H200 NVL"),

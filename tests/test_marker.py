@@ -117,6 +117,8 @@ def test_none_is_the_default_of_every_argument_but_the_topology(catalog: Catalog
         ({"flags": {"a-b": 1, "--a_b": 2}}, "flags['--a_b'] names one flag twice"),
         ({"env": {"X": 1}}, "env['X'] must be a text, got 1"),
         ({"env": {"A=B": "1"}}, "env['A=B'] is no name of an environment variable"),
+        ({"env": {"CUDA_VISIBLE_DEVICES": "1"}}, "env['CUDA_VISIBLE_DEVICES'] belongs to the plugin, which gives each"),
+        ({"env": {"R1PERF_RUN_ID": "x"}}, "env['R1PERF_RUN_ID'] belongs to the plugin, which finds a run's processes"),
         ({"env": {"": "1"}}, "env[''] is no name of an environment variable"),
         ({"env": {"X": "a\0b"}}, "env['X'] must be a text"),
         ({"timeout": 0}, "timeout must be above 0, got 0"),

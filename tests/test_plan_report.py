@@ -252,6 +252,8 @@ def test_the_unit_of_a_cpu_is_its_own() -> None:
         (Fit(7000, 7000, True), 10**7, "all 7,000 requests at once"),
         (Fit(7000, 1500, True), 10**6, "about 1,500 of 7,000 requests at once, the others queue (normal)"),
         (Fit(7000, 0, False), 300, "no: the longest request does not fit into 300 tokens"),
+        (Fit(7000, 0, False), 0, "no: by the estimate no room is left for a KV cache"),
+        (Fit(7000, 0, False), -5, "no: by the estimate no room is left for a KV cache"),
         (None, 300, "not known"),
         (Fit(7000, 7000, True), None, "not known"),
     ],
@@ -273,7 +275,7 @@ def test_the_total_counts_what_would_run() -> None:
     ]
     text = render(plans, 100)
     total = text[text.index("\ntotal\n") :]
-    assert block(total, "tests") == "5 tests, 2 would run, 2 refused, 1 skipped"
+    assert block(total, "tests") == "5 tests, 2 would run, 1 refused, 2 skipped"
     assert block(total, "processes") == "8 to 13"
     assert block(total, "time") == "10 min, and 1 never run here"
     assert block(total, "warnings") == "1"
@@ -292,6 +294,19 @@ def test_no_plan_is_a_total_of_nothing() -> None:
 )
 def test_durations(seconds: float, words: str) -> None:
     assert block(render([replace(PLAN, expected_s=seconds)], 100), "time").startswith(f"{words} (")
+
+
+@pytest.mark.parametrize("rule", ["weights-do-not-fit", "kv-below-longest-request"])
+def test_an_estimate_refuses_no_test(rule: str) -> None:
+    """A session runs it: the run itself says whether it fits."""
+    plan = replace(PLAN, findings=(Finding(rule, Severity.REFUSE, "a sentence", "a source"),))
+    assert (plan.refused, plan.runs) == (False, True)
+    assert block(render([plan], 100), "tests") == "1 test, 1 would run"
+    assert block(render([plan], 100), "REFUSE") == f"{rule}: a sentence"
+
+
+def test_what_is_skipped_is_not_refused_too() -> None:
+    assert not replace(with_findings(Severity.REFUSE), skip="is for platform 'h200x8'").refused
 
 
 def test_only_a_refusal_stops_a_test() -> None:

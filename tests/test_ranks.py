@@ -13,13 +13,22 @@ from typing import Any
 
 import pytest
 
+from pytest_r1perf.catalog import load_catalog
+from pytest_r1perf.cell import cell_of
+from pytest_r1perf.ended import Ended
+from pytest_r1perf.gpuwatch import Seen
 from pytest_r1perf.launch import proc, reap, record
 from pytest_r1perf.launch.client import Client
 from pytest_r1perf.launch.held import held
 from pytest_r1perf.launch.launcher import Closer, Node, RankCommand
 from pytest_r1perf.launch.mark import marked_environment, new_mark, parse
 from pytest_r1perf.launch.process import Exit, LaunchError, Poll, RankExit, supervise
-from pytest_r1perf.launch.ranks import clients_for
+from pytest_r1perf.launch.ranks import clients_for, log_name
+from pytest_r1perf.marker import PerfSpec
+from pytest_r1perf.measurement import Measurement, Problem
+from pytest_r1perf.roundcheck import FinishedRun, outcome
+from pytest_r1perf.sglang.log import LogReader
+from pytest_r1perf.verdict import Verdict
 from tests.processes import PRELUDE, TREE, TREE_ROLES, noted, running, script, started, wait_until
 
 FOREVER = "time.sleep(600)"
@@ -52,7 +61,8 @@ class Bench:
         for rank, body in enumerate(bodies):
             own: dict[str, Any] = changes[rank] if rank < len(changes) else {}
             argv = own.pop("argv", tuple(script(body)))
-            clients.append(Client(rank, argv, env, self.folder, self.log(rank), **own))
+            log = own.pop("log_path", self.log(rank))
+            clients.append(Client(rank, argv, env, self.folder, log, **own))
         defaults: dict[str, Any] = {"timeout_s": 300, "grace_s": 0.3, "rank_grace_s": 0.5}
         return supervise(clients, mark=mark, state_dir=self.state, **(defaults | settings))
 
@@ -101,6 +111,56 @@ def test_a_rank_that_dies_at_the_start_ends_the_run(bench: Bench, end: str, code
     assert (exit.ended_by, exit.returncode) == ("rank", -signal.SIGTERM)
     assert exit.ranks[1:] == (RankExit(1, -signal.SIGTERM, False), RankExit(2, code, True))
     bench.assert_nothing_left()
+
+
+def test_the_rank_that_ended_first_is_told_from_those_that_followed_it(bench: Bench) -> None:
+    """The others break too when one is gone, and the lowest of them is not the cause."""
+    follower = "wait_for('gone'); time.sleep(0.5); sys.exit(1)"
+    exit = bench.run(FOREVER, follower, "note('gone'); sys.exit(9)", rank_grace_s=3.0)
+    assert exit.ended_by == "rank"
+    assert exit.ranks[1:] == (RankExit(1, 1, True), RankExit(2, 9, True))
+    assert exit.first_early == RankExit(2, 9, True)
+    assert exit.ranks[0].after_s is None
+    assert exit.ranks[1].after_s is not None
+    assert exit.ranks[2].after_s is not None
+    assert exit.ranks[2].after_s < exit.ranks[1].after_s
+
+
+def test_the_verdict_is_read_from_the_log_of_the_rank_that_ended_first(bench: Bench) -> None:
+    """Two logs have a cause each; rank 2 ran out of memory, and rank 1 only lost its connection to it."""
+    bodies = (
+        FOREVER,
+        "wait_for('gone'); time.sleep(0.5); print('RuntimeError: Connection closed by peer'); sys.exit(1)",
+        "print('torch.OutOfMemoryError: CUDA out of memory.', flush=True); note('gone'); sys.exit(1)",
+    )
+    names = [{"log_path": bench.folder / log_name(rank)} for rank in range(3)]
+    exit = bench.run(*bodies, changes=names, rank_grace_s=3.0)
+    catalog = load_catalog()
+    cell = cell_of(PerfSpec("tp1", n=1), catalog.platform("cpu"), catalog)
+    run = FinishedRun(
+        facts=LogReader().facts,
+        ended=Ended(exit),
+        folder=bench.folder,
+        hosts=("a", "b", "c"),
+        asked={},
+        stated={},
+        pins={},
+        gpus=lambda seconds: Seen(),
+    )
+    problem = outcome(Measurement(cell), 1, run)
+    assert isinstance(problem, Problem)
+    assert problem.verdict is Verdict.OOM
+    assert problem.cause.startswith("rank 2 on c ended first: ")
+    assert problem.log == str(bench.folder / "log-rank2.txt")
+
+
+def test_nobody_is_first_when_rank_0_ends_before_all_others(bench: Bench) -> None:
+    assert bench.run("", FOREVER).first_early is None
+
+
+def test_of_two_that_were_seen_ended_at_once_the_one_that_failed_is_first() -> None:
+    ranks = (RankExit(0, -15, False), RankExit(1, 0, True, 3.0), RankExit(2, 1, True, 3.0), RankExit(3, 1, True, 4.0))
+    assert Exit(-15, "rank", 13.0, ranks=ranks).first_early == ranks[2]
 
 
 def test_rank_0_may_end_by_itself_when_another_died(bench: Bench) -> None:

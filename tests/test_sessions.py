@@ -134,6 +134,23 @@ def test_resuming_with_another_data_set_measures_anew(project: Project) -> None:
     assert len(project.calls()) == 2 + 3
 
 
+@pytest.mark.parametrize(
+    "options", [("--sglang", "env2"), ("--perf-sglang-defaults",)], ids=["another folder", "other defaults"]
+)
+def test_resuming_with_another_command_measures_anew(project: Project, options: tuple[str, ...]) -> None:
+    """The same version in another folder, or without the stated defaults: rounds of the two are not one measurement."""
+    make_environment(project.root / "env2", control=project.control_file)
+    project.control({"mode": ["ok", "hang-benchmark", "ok"]})
+    with project.started("-k", "test_x") as process:
+        project.reached("benchmark", calls=2)
+        process.kill()
+        process.wait()
+    project.nothing_left_soon()
+    project.perf("--perf-resume", "-k", "test_x", *options).assert_outcomes(passed=1, deselected=1)
+    assert len(project.calls()) == 2 + 3
+    assert [sample["round"] for sample in project.samples()] == [1, 1, 2, 3]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("stage", ["start", "warm-up", "benchmark", "result"])
 def test_interrupted_in_a_run(project: Project, stage: str, number: signal.Signals) -> None:

@@ -65,6 +65,7 @@ def doctor_command(
         lease_dir=lease_dir,
         http_port=port,
         dist_port=dist_port,
+        recipes=tuple(catalog.recipe(recipe) for recipe in chosen.default_recipes.values()),
     )
     checks, hosts = examine(node, asked), [node.hostname]
     if elsewhere:

@@ -35,7 +35,7 @@ def examine_elsewhere(asked: Questions, waiting: Callable[[str], None]) -> tuple
     python = agent_python(platform, asked.sglang)
     with tempfile.TemporaryDirectory(prefix="r1perf-doctor-") as folder:
         session = Session("doctor", lease_directory(asked.lease_dir), Path(folder))
-        with launcher_for(platform.launch, by, session).allocate(platform.nodes, waiting) as allocation:
+        with launcher_for(platform, by, session).allocate(platform.nodes, waiting) as allocation:
             infos = [inspect(platform, allocation, node, python, session) for node in allocation.nodes]
             hosts = [node.host for node in allocation.nodes]
     checks = meeting_checks(infos, platform.env)

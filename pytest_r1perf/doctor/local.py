@@ -15,12 +15,13 @@ from pytest_r1perf.doctor.processes import our_processes, session_checks
 from pytest_r1perf.doctor.sglang import environment_check, model_check
 from pytest_r1perf.nodeinfo import NodeInfo
 from pytest_r1perf.platform import Platform
+from pytest_r1perf.recipe import Recipe
 from pytest_r1perf.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a run would use. ``n``: prompts that the data set must hold."""
+    """What a run would use. ``n``: prompts that the data set must hold; ``recipes``: the platform's default ones."""
 
     platform: Platform
     workload: Workload
@@ -31,6 +32,7 @@ class Questions:
     lease_dir: Path | None = None
     http_port: int = HTTP_PORT
     dist_port: int | None = None
+    recipes: tuple[Recipe, ...] = ()
 
 
 def examine(node: NodeInfo, asked: Questions) -> list[Check]:
@@ -41,7 +43,7 @@ def examine(node: NodeInfo, asked: Questions) -> list[Check]:
     return [
         own_check(),
         environment_check(asked.platform, asked.sglang, asked.home),
-        model_check(asked.platform, asked.home),
+        model_check(asked.platform, asked.home, asked.recipes),
         *dataset_checks(asked.platform, asked.workload.dataset, asked.n, asked.home),
         *session_checks(dead, live),
         *node_checks(

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any
 
 from pytest_r1perf import devices
-from pytest_r1perf.childenv import compose
+from pytest_r1perf.childenv import compose, recorded
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.launch.client import Client
 from pytest_r1perf.launch.guarded import LaunchError
@@ -33,7 +33,9 @@ from pytest_r1perf.launch.launcher import RankCommand
 from pytest_r1perf.launch.mark import VARIABLE, marked_environment, new_mark
 from pytest_r1perf.launch.process import Poll, supervise
 from pytest_r1perf.launch.reap import Victim, reap_orphans
-from pytest_r1perf.launch.wire import frame, packed, unpack_command, unpacked
+from pytest_r1perf.launch.smi import Idle
+from pytest_r1perf.launch.smiwatch import SmiWatch
+from pytest_r1perf.launch.wire import frame, packed, packed_env, telemetry_name, unpack_command, unpacked
 
 FETCH_LIMIT = 64 << 20
 """Bytes of one file: results are kilobytes, and a log that went astray must not hold up the end of a run."""
@@ -130,31 +132,53 @@ def _run(spec: Mapping[str, Any], home: str, directory: Path, line: Line) -> int
     with _working_directory(command.cwd) as made:
         folders = [Path(home), *([Path(command.cwd)] if made else [])]
         with held(spec["session"], directory, folders=folders) as hold:
-            told = _supervised(command, spec, Path(home), directory, line)
+            watch = SmiWatch(command.gpus, {**compose({}), **marked_environment(hold.mark)}, line.wanted)
+            if _may_start(command, spec, watch, line):
+                told = _supervised(command, spec, Path(home), directory, line, watch)
+            else:
+                told = {"returncode": None, "ended_by": line.reason or None, "unclosed": []}
     return _ended(told, hold)
 
 
+def _may_start(command: RankCommand, spec: Mapping[str, Any], watch: SmiWatch, line: Line) -> bool:
+    """Whether the GPUs are free, and we are still wanted when they are."""
+    if not command.gpus:
+        return True
+    host = socket.gethostname()
+    dirty = watch.not_free(Idle(**spec["idle"]), lambda sentence: say("waiting", host=host, sentence=sentence))
+    if dirty is not None:
+        say("dirty", sentence=f"{host}: {dirty}")
+    return dirty is None and line.wanted()
+
+
 def _supervised(
-    command: RankCommand, spec: Mapping[str, Any], home: Path, directory: Path, line: Line
+    command: RankCommand, spec: Mapping[str, Any], home: Path, directory: Path, line: Line, watch: SmiWatch
 ) -> dict[str, Any]:
     mark = new_mark(spec["session"])
     env = {**compose(command.env), **marked_environment(mark)}
-    say("started", host=socket.gethostname(), pid=os.getpid(), mark=str(mark))
+    say("started", host=socket.gethostname(), pid=os.getpid(), mark=str(mark), env=packed_env(recorded(env)))
     output = home / "output"
     stream = _Stream(output)
+
+    def on_output(new: bytes) -> None:
+        watch.mark(stream.publish(new))
+
     client = Client(command.rank, command.argv, env, Path(command.cwd), output, closers=command.closers)
-    exit_ = supervise(
-        [client],
-        timeout_s=spec["timeout_s"],
-        mark=mark,
-        state_dir=directory,
-        on_output=stream.publish,
-        poll=line.poll,
-        grace_s=spec["grace_s"],
-    )
+    with watch:
+        exit_ = supervise(
+            [client],
+            timeout_s=spec["timeout_s"],
+            mark=mark,
+            state_dir=directory,
+            on_output=on_output,
+            poll=line.poll,
+            grace_s=spec["grace_s"],
+        )
     stream.finish(line)
     for name in command.fetch:
         _fetch(Path(command.cwd), name)
+    if command.gpus:
+        _send(telemetry_name(command.rank), watch.text())
     return {
         "returncode": exit_.returncode,
         "ended_by": line.reason if exit_.ended_by == "lingering" else exit_.ended_by,
@@ -215,6 +239,10 @@ def _fetch(folder: Path, name: str) -> None:
             say("problem", sentence=f"{socket.gethostname()}: {sentence}")
             return
         content = file.read(FETCH_LIMIT)
+    _send(name, content)
+
+
+def _send(name: str, content: bytes) -> None:
     say("file", name=packed(name), size=len(content), base64=base64.b64encode(content).decode("ascii"))
 
 
@@ -228,9 +256,10 @@ class _Stream:
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
 
-    def publish(self, new: bytes) -> None:
-        """So much more of the file is output."""
+    def publish(self, new: bytes) -> int:
+        """So much more of the file is output; how much that is in all."""
         self._size += len(new)
+        return self._size
 
     def finish(self, line: Line) -> None:
         """Wait until all is copied, a minute at most; a quarter of it when nobody wants us any more."""

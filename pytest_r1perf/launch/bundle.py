@@ -25,7 +25,7 @@ _SOURCES = (
         f"launch/{name}"
         for name in (
             *("proc", "mark", "record", "launcher", "closing", "reap", "guard", "guarded", "shield", "held"),
-            *("client", "crew", "logfile", "process", "wire", "agent"),
+            *("client", "crew", "logfile", "process", "wire", "smi", "smiwatch", "agent"),
         )
     ),
 )

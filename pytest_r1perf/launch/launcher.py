@@ -43,7 +43,8 @@ class RankCommand:
 
     ``env`` is the whole environment on this host; on another it is added to what a login there has. ``cwd``
     is made when it is missing on another host (and removed with all in it at the end). ``fetch`` are files in
-    ``cwd`` that are brought here when the command has ended.
+    ``cwd`` that are brought here when the command has ended. ``gpus``: UUIDs of GPUs of another host, which have to
+    be free before the command is started there, and are watched beside it.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class RankCommand:
     cwd: str
     fetch: tuple[str, ...] = ()
     closers: tuple[Closer, ...] = ()
+    gpus: tuple[str, ...] = ()
 
 
 class Allocation(Protocol):

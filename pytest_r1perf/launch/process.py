@@ -16,7 +16,7 @@ import contextlib
 import enum
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -53,12 +53,14 @@ class Poll(enum.Enum):
 class RankExit:
     """How one rank's client ended; ``early``: before rank 0 did, and before we ended the run.
 
-    Of a rank from 1 on, the ``returncode`` means nothing when it was not early: we ended it.
+    Of a rank from 1 on, the ``returncode`` means nothing when it was not early: we ended it. ``after_s``: seconds
+    from the start to when the end of an early one was seen, monotonic clock.
     """
 
     rank: int
     returncode: int | None
     early: bool
+    after_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,12 @@ class Exit:
     log_full: bool = False
     ranks: tuple[RankExit, ...] = ()
     unclosed: tuple[str, ...] = ()
+
+    @property
+    def first_early(self) -> RankExit | None:
+        """The rank that ended first, before rank 0; of several that were seen ended at once, one that failed."""
+        early = [one for one in self.ranks if one.early]
+        return min(early, key=lambda one: (one.after_s or 0.0, one.returncode == 0, one.rank), default=None)
 
 
 def run(
@@ -151,7 +159,7 @@ def supervise(
         watcher = guarded.begin(state_dir, launch)
         crew: list[Running] = []
         ended_by: EndedBy = "exit"
-        early: set[int] = set()
+        early: dict[int, float] = {}
         codes: dict[int, int | None] = {}
         started = stopped = time.monotonic()
         try:
@@ -165,7 +173,8 @@ def supervise(
             for _ in ticks(crew, poll_interval_s, started + timeout_s):
                 shield.serve()
                 logs[0].tail(on_output)
-                early.update(one.client.rank for one in others if one.client.rank not in early and one.ended())
+                now = time.monotonic() - started
+                early.update({one.client.rank: now for one in others if one.client.rank not in early and one.ended()})
                 if poll is not None and poll() is Poll.END:
                     ended_by = "lingering"
                     break
@@ -208,7 +217,7 @@ def supervise(
             tuple(victim for victim in ending.ended if victim.pid not in firsts),
             ending.left,
             any(log.no_room() is not None for log in logs),
-            tuple(RankExit(rank, code, rank in early) for rank, code in codes.items()),
+            tuple(RankExit(rank, code, rank in early, early.get(rank)) for rank, code in codes.items()),
             tuple(one.sentence for one in unclosed),
         )
 

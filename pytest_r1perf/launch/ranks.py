@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from pytest_r1perf.childenv import compose
+from pytest_r1perf.gpu.occupancy import ALLOWED_S, IDLE_BYTES, IDLE_SHARE
 from pytest_r1perf.launch import reap
 from pytest_r1perf.launch.bundle import agent_argv, payload
 from pytest_r1perf.launch.client import Client
 from pytest_r1perf.launch.launcher import Allocation, RankCommand
 from pytest_r1perf.launch.mark import RunMark, marked_environment
-from pytest_r1perf.launch.wire import PREFIX, frame, pack_command, packed, sifted, unpacked
+from pytest_r1perf.launch.wire import PREFIX, frame, pack_command, packed, sifted, unpacked, unpacked_env
 
 _AGENT_LATER_S = 60.0
 """The agent's own timeout comes so much after ours: it is for a node that cannot be reached any more."""
@@ -27,7 +28,9 @@ class Told:
 
     ``returncode``: the command's own, negative for a signal; ``None`` when the agent never said how it ended.
     ``ended_by``: as ``Exit.ended_by``, or ``lifeline``, ``output closed``, or a signal's name, when the agent
-    was told to end it. ``files``: what was fetched. ``problems``: sentences.
+    was told to end it. ``files``: what was fetched. ``problems``: sentences, one of them when GPUs were not free and
+    the command was not started. ``env``: the variables that can change a measurement, as the command had them there,
+    whoever set them (``childenv.recorded``).
     """
 
     text: str
@@ -41,6 +44,7 @@ class Told:
     problems: tuple[str, ...] = ()
     reaped: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def started(self) -> bool:
@@ -69,12 +73,13 @@ def clients_for(
     timeout_s: float,
     state_dir: str | None = None,
     grace_s: float = reap.GRACE_S,
+    gpu_wait_s: float = ALLOWED_S,
 ) -> tuple[Client, ...]:
     """A client for each command, in the order of ranks; logs and errors go to ``folder``.
 
     ``python``: an interpreter of 3.10 or later on every node, used where the allocation is remote.
     ``timeout_s``: that of ``supervise``. ``state_dir``: for records there; the lease directory's default if
-    ``None``.
+    ``None``. ``gpu_wait_s``: how long GPUs of another host may take to be free, before the command is started there.
     """
     clients = []
     for command in sorted(commands, key=lambda one: one.rank):
@@ -88,6 +93,7 @@ def clients_for(
             "command": pack_command(command),
             "session": session,
             "timeout_s": timeout_s + _AGENT_LATER_S,
+            "idle": {"wait_s": gpu_wait_s, "bytes": IDLE_BYTES, "share": IDLE_SHARE},
             "grace_s": grace_s,
             "state_dir": None if state_dir is None else packed(state_dir),
         }
@@ -130,13 +136,15 @@ def told(errors_path: Path, folder: Path | None = None) -> Told:
         return Told("")
     events, rest = sifted(text)
     host, ended, files, problems, reaped = "", dict[str, Any](), [], [], []
+    env: dict[str, str] = {}
     for event in events:
         match event["event"]:
             case "started":
                 host = str(event["host"])
+                env = unpacked_env(event.get("env", {}))
             case "ended":
                 ended = event
-            case "problem":
+            case "problem" | "dirty":
                 problems.append(str(event["sentence"]))
             case "reaped":
                 reaped.append(str(event["sentence"]))
@@ -160,6 +168,7 @@ def told(errors_path: Path, folder: Path | None = None) -> Told:
         tuple(problems),
         tuple(reaped),
         tuple(files),
+        env,
     )
 
 

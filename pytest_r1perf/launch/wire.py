@@ -19,6 +19,11 @@ from pytest_r1perf.launch.launcher import Closer, RankCommand
 PREFIX = "r1perf-agent: "
 
 
+def telemetry_name(rank: int) -> str:
+    """The file of what a rank's GPUs did, as it comes from another node."""
+    return f"telemetry-rank{rank}.jsonl"
+
+
 def packed(text: str) -> str:
     """The bytes that ``text`` is for the kernel, one character each: they survive another encoding there."""
     return os.fsencode(text).decode("latin-1")
@@ -34,13 +39,14 @@ def pack_command(command: RankCommand) -> dict[str, Any]:
     return {
         "rank": command.rank,
         "argv": [packed(item) for item in command.argv],
-        "env": _packed_env(command.env),
+        "env": packed_env(command.env),
         "cwd": packed(command.cwd),
         "fetch": [packed(name) for name in command.fetch],
         "closers": [
-            {"argv": [packed(item) for item in one.argv], "env": _packed_env(one.env), "gone": one.gone}
+            {"argv": [packed(item) for item in one.argv], "env": packed_env(one.env), "gone": one.gone}
             for one in command.closers
         ],
+        "gpus": list(command.gpus),
     }
 
 
@@ -49,21 +55,24 @@ def unpack_command(data: Mapping[str, Any]) -> RankCommand:
     return RankCommand(
         int(data["rank"]),
         tuple(unpacked(item) for item in data["argv"]),
-        _unpacked_env(data["env"]),
+        unpacked_env(data["env"]),
         unpacked(data["cwd"]),
         tuple(unpacked(name) for name in data["fetch"]),
         tuple(
-            Closer(tuple(unpacked(item) for item in one["argv"]), _unpacked_env(one["env"]), one["gone"])
+            Closer(tuple(unpacked(item) for item in one["argv"]), unpacked_env(one["env"]), one["gone"])
             for one in data["closers"]
         ),
+        tuple(data["gpus"]),
     )
 
 
-def _packed_env(env: Mapping[str, str]) -> dict[str, str]:
+def packed_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Names and values, each as :func:`packed`."""
     return {packed(name): packed(value) for name, value in env.items()}
 
 
-def _unpacked_env(env: Mapping[str, str]) -> dict[str, str]:
+def unpacked_env(env: Mapping[str, str]) -> dict[str, str]:
+    """What :func:`packed_env` took."""
     return {unpacked(name): unpacked(value) for name, value in env.items()}
 
 

@@ -33,6 +33,8 @@ def fit_sentence(fit: Fit | None, max_tokens: int | None) -> str:
     """What a workload means for the KV cache, for :attr:`PlannedTest.fits`."""
     if fit is None or max_tokens is None:
         return "not known: it takes the model's config.json, the GPU's memory and the sampled workload"
+    if max_tokens <= 0:
+        return "no: by the estimate no room is left for a KV cache"
     if not fit.longest_fits:
         return f"no: the longest request does not fit into {max_tokens:,} tokens"
     if fit.all_at_once:
@@ -150,7 +152,7 @@ def _total(plans: Sequence[PlannedTest], width: int) -> list[str]:
         f"{count} {word}"
         for count, word in (
             (sum(plan.refused for plan in plans), "refused"),
-            (sum(plan.skip is not None and not plan.refused for plan in plans), "skipped"),
+            (sum(plan.skip is not None for plan in plans), "skipped"),
         )
         if count
     ]

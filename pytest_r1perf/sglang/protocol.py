@@ -55,8 +55,12 @@ def protocol_of(
     resolved: Mapping[str, object],
     model_digest: str,
     facts: LogFacts | None = None,
+    *,
+    hosts: int = 1,
 ) -> dict[str, object]:
     """The protocol of one run, in a stable order, values that YAML can hold.
+
+    ``hosts``: on how many machines the nodes are (two ranks of one host talk over loopback).
 
     ``facts`` is what the run's log told: without it, what a release keeps out of its arguments is ``unknown``.
     """
@@ -67,6 +71,7 @@ def protocol_of(
         "dp_size": topology.dp_size,
         "ep_size": topology.ep_size,
         "nnodes": topology.nnodes,
+        **({"hosts": hosts} if topology.nnodes > 1 else {}),
         "mode": cell.mode,
         "metric_definition": METRIC_DEFINITION,
         "cache_state": "fresh process",

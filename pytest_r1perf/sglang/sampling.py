@@ -41,7 +41,8 @@ def look_at(environment: SglangEnvironment, model_path: str, dataset_path: str, 
         found = inputs.inspect(model_path, dataset_path)
     else:
         try:
-            said = place.script(Path(inputs.__file__), [model_path, dataset_path], env=env, timeout_s=600)
+            paths = (model_path, dataset_path)
+            said = place.script(Path(inputs.__file__), paths, env=env, timeout_s=600, needs=paths)
             found = said.json()
         except (PlaceBroken, ValueError) as error:
             raise R1PerfError(f"{place.label}: the model and data set could not be looked at ({error})") from None
@@ -107,7 +108,8 @@ def _ask_sglang(
     options = (workload.sharegpt_output_len, workload.sharegpt_context_len)
     arguments += ["-" if option is None else str(option) for option in options]
     try:
-        said = environment.place.script(_SCRIPT, arguments, env=env, timeout_s=timeout_s)
+        needs = (given.model_path, given.dataset_path)
+        said = environment.place.script(_SCRIPT, arguments, env=env, timeout_s=timeout_s, needs=needs)
     except PlaceBroken as error:
         raise R1PerfError(f"the workload could not be sampled with {environment.python}: {error}") from None
     try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -162,3 +165,63 @@ def test_flags_are_refused_before_anything_starts(project: Project, through: Cal
     result.stdout.fnmatch_lines(["*CONFIG: *no_such_flag*", "*cause: *no_such_flag*0.5.20*"])
     result.stdout.fnmatch_lines(["*cause: *schedule_policy*lifo*"])
     assert project.calls() == []
+
+
+def test_two_workers_of_one_job_take_turns(project: Project, through: Callable[[str], Any]) -> None:
+    """A batch system's nodes are leased, too: otherwise two workers would measure on them at once."""
+    platform(project, through("ssh"))
+    project.write(
+        """
+        @perf(topology="two", n=50)
+        def test_one(): ...
+
+        @perf(topology="two", n=60)
+        def test_other(): ...
+        """
+    )
+    project.control({"mode": "slow"})
+    result = project.perf_subprocess("--perf-update-new", "-n", "2")
+    result.assert_outcomes(passed=2)
+    spans = sorted((call["start"], call["end"]) for call in project.spans())
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), spans
+    project.nothing_left()
+
+
+def test_environments_of_a_job_that_is_over_are_asked_again(
+    project: Project, through: Callable[[str], Any], slurm_lab: SlurmLab
+) -> None:
+    """One node, two nodes, one node: each time another allocation."""
+    platform(project, through("slurm"))
+    project.write(
+        """
+        @perf(topology="tp1", n=50)
+        def test_a(): ...
+
+        @perf(topology="two", n=50)
+        def test_b(): ...
+
+        @perf(topology="tp1", n=60)
+        def test_c(): ...
+        """
+    )
+    result = project.perf("--perf-update-new")
+    result.assert_outcomes(passed=3)
+    assert slurm_lab.jobs() == []
+
+
+def test_a_node_that_does_not_confirm_its_end(project: Project, through: Callable[[str], Any]) -> None:
+    """Its agent is stopped: rank 0 has a result, and nobody knows what still runs beside it."""
+    platform(project, through("ssh"))
+    project.control_file.write_text(json.dumps({"cells": {"n50": {"mode": "wait-benchmark"}}}))
+    with project.started("--perf-update-new") as process:
+        project.reached("benchmark", calls=2)
+        agent = project.parent_of("n50@rank1")
+        os.kill(agent, signal.SIGSTOP)
+        (project.fake / "go").touch()
+        try:
+            output, _ = process.communicate(timeout=90)
+        finally:
+            os.kill(agent, signal.SIGKILL)
+    assert "did not confirm that its processes ended" in output, output
+    assert "INFRA" in output
+    project.nothing_left_soon()

@@ -34,7 +34,16 @@ def ours(sessions: set[str]) -> list[int]:
 
 def check(rig: Rig, launch: dict[str, Any], *args: str) -> None:
     """Run tensor parallel 2 over two nodes and look at what each of them says, and at what is left."""
-    platforms = {"two": {"extends": "cpu", "nodes": 2, "launch": launch, "source": "two names of one host"}}
+    two = {
+        "extends": "cpu",
+        "nodes": 2,
+        "launch": launch,
+        "source": "two names of one host",
+        # As the other host has them: {r1perf_home} would be this one's.
+        "model_path": str(HOME / "models" / "r1-tiny"),
+        "datasets": {"sharegpt": str(HOME / "datasets" / "sharegpt-like.json")},
+    }
+    platforms = {"two": two}
     topologies = {"tp2x2": {"tp_size": 2, "nnodes": 2, "source": "the smallest run of two nodes"}}
     (rig.root / "r1perf.yaml").write_text(yaml.safe_dump({"platforms": platforms, "topologies": topologies}))
     rig.write('@perf(topology="tp2x2", n=8, rounds="1", min_tokps=1, timeout=240)\ndef test_two(): ...\n')

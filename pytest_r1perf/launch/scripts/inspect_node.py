@@ -424,6 +424,7 @@ def inspect(root: Path, family: int) -> Json:
         "numa_nodes": attempt(lambda: len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None),
         "numa_balancing": attempt(number, root / "proc/sys/kernel/numa_balancing"),
         "gpus": attempt(gpus, root),
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "interfaces": attempt(interfaces, root, real),
         "default_route": attempt(default_route, root),
         "default_route6": attempt(default_route6, root),

@@ -100,10 +100,13 @@ def reach(stage: str, mode: str, folder: Path) -> None:
     (folder / "stage").write_text(stage)
     if mode == f"hang-{stage}":
         time.sleep(600)
+    while mode == f"wait-{stage}" and not (folder / "go").exists():
+        time.sleep(0.02)
 
 
 def main() -> None:
     """One run."""
+    start = time.time()
     control = Path(os.environ["FAKE_SGLANG_CONTROL"])
     folder = control.parent
     args = parse()
@@ -124,6 +127,8 @@ def main() -> None:
     mode = str(step(own.get("mode", "ok"), number))
     speed = float(step(own.get("speed", 4500.0), number)) * (1 + JITTER[number % len(JITTER)] * own.get("jitter", 1))
     run(args, mode, speed, folder)
+    with (folder / "spans.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"cell": cell, "start": start, "end": time.time()}) + "\n")
 
 
 def follow(mode: str, resolved: dict[str, object]) -> NoReturn:
