@@ -234,7 +234,7 @@ class Assessor:
                 "rounds": len(measurement.samples),
                 "git_commit": self.git_commit,
                 "versions": dict(measurement.versions),
-                "env": dict(measurement.env),
+                "env": measurement.whole_env,
                 "command": command_line(measurement),
                 "resolved": storable(measurement.resolved),
             },

@@ -21,7 +21,7 @@ def changes_since(stored: Baseline | None, measurement: Measurement) -> list[str
     if stored is None:
         return []
     changes: list[str] = []
-    for name, now in (("versions", measurement.versions), ("env", measurement.env)):
+    for name, now in (("versions", measurement.versions), ("env", measurement.whole_env)):
         old = stored.provenance.get(name)
         if isinstance(old, Mapping):
             keys = [*old, *(key for key in now if key not in old)]

@@ -42,7 +42,8 @@ class Problem:
 class Measurement:
     """The rounds of one cell, pooled: nothing is ever retried until it passes.
 
-    ``translation``: how the recipe's flags were said to this SGLang where that isn't word for word.
+    ``translation``: how the recipe's flags were said to this SGLang where that isn't word for word. ``env_there``:
+    the variables that matter as the benchmark really had them on another host.
     """
 
     cell: Cell
@@ -51,12 +52,22 @@ class Measurement:
     planned_rounds: int = 0
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    env_there: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     protocol: Mapping[str, object] = field(default_factory=dict)
     resolved: Mapping[str, object] = field(default_factory=dict)
     workload: SampledWorkload | None = None
     translation: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    @property
+    def whole_env(self) -> dict[str, str]:
+        """All variables that matter: what was found on the other host, and what we gave over it.
+
+        Which GPUs a batch system gave is no change of the environment.
+        """
+        there = {name: value for name, value in self.env_there.items() if name != "CUDA_VISIBLE_DEVICES"}
+        return {**there, **self.env}
 
     def values(self, metric: str) -> tuple[float, ...]:
         """That metric's value in every round."""

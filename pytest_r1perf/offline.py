@@ -11,7 +11,8 @@ from pathlib import Path
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.childenv import compose, recorded, shown
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.gpuwatch import GpuWatch
+from pytest_r1perf.gpu.elsewhere import watch_of
+from pytest_r1perf.gpuwatch import GpuWatch, Seen
 from pytest_r1perf.launch.mark import marked_environment, new_mark
 from pytest_r1perf.launch.process import LaunchError, Poll
 from pytest_r1perf.launchsettings import ContainerSettings
@@ -163,6 +164,18 @@ class OfflineMode:
                 Verdict.INFRA, f"{lost}; somebody else may have measured beside it", log=str(folder / LOG)
             )
         measured = self._told(prepared, reader, ready.inputs)
+        there = {rank: self.site.gpus_there(rank, gpus) for rank in own}
+
+        def seen(seconds: float) -> Seen:
+            if not any(there.values()):
+                return watch.seen(began.get(Phase.BENCHMARK), seconds)
+            line = next((mark.line_no for mark in reader.facts.phases if mark.phase is Phase.BENCHMARK), None)
+            watched = watch_of(folder, there, line, seconds)
+            return Seen(watched.record, watched.throttled, watched.remarks)
+
+        told = ended.told.get(0)
+        if self.image is None and told is not None:
+            measured = replace(measured, env_there=told.env)
         run = FinishedRun(
             facts=reader.facts,
             ended=ended,
@@ -171,7 +184,7 @@ class OfflineMode:
             asked=_asked(cell, ready.translation),
             stated={} if self.sglang_defaults else ready.pins,
             pins=ready.pins if self.sglang_defaults else {},
-            gpus=lambda seconds: watch.seen(began.get(Phase.BENCHMARK), seconds),
+            gpus=seen,
         )
         return measured, outcome(measured, number, run)
 

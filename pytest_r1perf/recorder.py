@@ -63,6 +63,7 @@ class Recorder:
             "events": [dict(event) for event in sample.events],
             "telemetry": dict(sample.telemetry),
             "translation": list(measurement.translation),
+            "env_there": dict(measurement.env_there),
             "protocol": dict(measurement.protocol),
         }
         if sample.round == 1:

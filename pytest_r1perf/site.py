@@ -17,6 +17,7 @@ from pathlib import Path
 from pytest_r1perf.childenv import compose
 from pytest_r1perf.ended import Ended, launch_problem
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.gpu.occupancy import ALLOWED_S
 from pytest_r1perf.hardware import Hardware
 from pytest_r1perf.launch.container import find_engine, wrap
 from pytest_r1perf.launch.launcher import Allocation, Node, RankCommand
@@ -131,10 +132,11 @@ class Site:
             cores = sorted(os.sched_getaffinity(0)) if not self.remote else list(range(self.hardware.count))
             first = rank * gpus if self.together else 0
             extra |= core_binding(cores[first : first + gpus])
-        if self.hardware.indices and not contained:
+        indices = self._hardware_of(rank).indices
+        if indices and not contained:
             first = rank * gpus if self.together else 0
             extra["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-            extra["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.hardware.indices[first : first + gpus]))
+            extra["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, indices[first : first + gpus]))
         if len(self.nodes) > 1:
             if self.together:
                 extra["GLOO_SOCKET_IFNAME"] = "lo"
@@ -143,11 +145,20 @@ class Site:
         return {name: value for name, value in extra.items() if name not in given}
 
     def devices(self, rank: int, gpus: int) -> tuple[str, ...]:
-        """The devices of a rank: ranks that share a host have their own, else each has the host's first."""
-        if self.hardware.is_cpu:
-            return self.hardware.devices
+        """The devices of a rank: ranks that share a host have their own, else each has the first of its host."""
+        own = self._hardware_of(rank)
         first = rank * gpus if self.together else 0
-        return self.hardware.devices[first : first + gpus]
+        return own.devices if own.is_cpu else own.devices[first : first + gpus]
+
+    def _hardware_of(self, rank: int) -> Hardware:
+        """That of the rank's own node: GPUs of two hosts have different UUIDs."""
+        from pytest_r1perf.sites import hardware_of
+
+        return hardware_of(self.infos[rank], self.platform) if self.infos else self.hardware
+
+    def gpus_there(self, rank: int, gpus: int) -> tuple[str, ...]:
+        """The GPUs of another host that a rank uses; none here or on a CPU."""
+        return self.devices(rank, gpus) if self.remote and self.infos and not self.hardware.is_cpu else ()
 
     def local_gpus(self, count: int) -> tuple[str, ...]:
         """The GPUs of this host that a run of ``count`` uses; none where it runs elsewhere or on a CPU."""
@@ -176,6 +187,8 @@ class Site:
         the logs (``log.txt``, ``log-rank1.txt``, ...) and the files of ``fetch``. Raises ``LaunchError``.
         """
         mark = new_mark(self.session.name)
+        if gpus and self.gpus_there(0, gpus):
+            timeout_s += ALLOWED_S  # the agents wait there for the memory of earlier runs, and that is no hang
         commands = [
             self._command(
                 rank, argv_of(rank), env_of(rank), mark, image, folder, gpus, mounts, fetch if rank == 0 else ()
@@ -223,7 +236,8 @@ class Site:
             here.mkdir(exist_ok=True)
             cwd = str(here)
         closers = (segment_closer(self.agent_python if self.remote else sys.executable),)
-        command = RankCommand(rank, tuple(argv), env if self.remote else compose(env), cwd, fetch, closers)
+        whole = env if self.remote else compose(env)
+        command = RankCommand(rank, tuple(argv), whole, cwd, fetch, closers, self.gpus_there(rank, gpus))
         if image is None:
             return command
         return wrap(

@@ -1,5 +1,7 @@
-"""GPUs of other hosts: free before, watched beside, judged after. The agent, the command and `nvidia-smi` are real
-processes; that `nvidia-smi` says what one of two H200s (driver 580) said.
+"""GPUs of other hosts: free before, watched beside, judged after.
+
+The agent, the command and `nvidia-smi` are real processes; that `nvidia-smi` says what one of two H200s (driver 580)
+said, and takes no other options.
 """
 
 from __future__ import annotations
@@ -62,8 +64,13 @@ NVIDIA_SMI = f"""#!{sys.executable} -IS
 import json, os, sys, time
 from pathlib import Path
 here = Path(sys.argv[0]).parent
+OPTIONS = ("-l", "1", "--format=csv,noheader,nounits")
 def state():
     return json.loads((here / "state.json").read_text())
+for item in sys.argv[1:]:
+    if not item.startswith(("--query-gpu=", "--query-compute-apps=", "--id=GPU-")) and item not in OPTIONS:
+        print(f"ERROR: Option {{item}} is not recognized. Please run 'nvidia-smi -h' for help.")
+        sys.exit(6)
 options = dict(item.split("=", 1) for item in sys.argv[1:] if "=" in item)
 if state()["broken"]:
     print(state()["broken"])
@@ -77,7 +84,7 @@ for name in fields:
     if name in state()["unknown"]:
         print(f'Field "{{name}}" is not a valid field to query.\\n')
         sys.exit(2)
-looped = "-l1" in sys.argv
+looped = "-l" in sys.argv
 if looped:
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     (here / "loop").write_text(f"loop {{os.getpid()}} {{start}}\\n")
@@ -249,7 +256,7 @@ def test_without_nvidia_smi_it_runs_and_says_so(node: Node) -> None:
     exit, said = node.bench("print('Benchmark...', flush=True)")
     assert (exit.returncode, said.problems) == (0, ())
     assert node.watched().remarks == (
-        f"telemetry: none of {host()}, since there is no nvidia-smi on the PATH there: throttling would not be seen there",
+        f"telemetry: none of {host()}, since there is no nvidia-smi on the PATH there: throttling would not be seen",
     )
 
 
@@ -269,8 +276,10 @@ def test_one_that_dies_meanwhile_leaves_a_gap(node: Node) -> None:
     watched = node.watched(30)
     assert watched.throttled == ()
     assert len(watched.remarks) == 2
-    assert all("no reading of GPU-" in remark for remark in watched.remarks)
-    assert "GPU is lost" in (node.here / "telemetry-rank0.jsonl").read_text()
+    for remark in watched.remarks:
+        assert "no reading of GPU-" in remark
+        assert "nvidia-smi there ended" in remark
+        assert "GPU is lost" in remark
 
 
 def test_what_was_seen_until_the_end_came_is_there(node: Node) -> None:
@@ -453,7 +462,7 @@ def test_two_ranks_of_one_host_have_one_clock(tmp_path: Path) -> None:
 def test_a_node_without_readings_does_not_hide_another(tmp_path: Path) -> None:
     watched = two(tmp_path, note="there is no nvidia-smi on the PATH there")
     assert watched.remarks == (
-        "telemetry: none of n1, since there is no nvidia-smi on the PATH there: throttling would not be seen there",
+        "telemetry: none of n1, since there is no nvidia-smi on the PATH there: throttling would not be seen",
     )
     assert set(watched.record["gpus"]) == {GPU_A}  # type: ignore[call-overload]
 
@@ -462,9 +471,8 @@ def test_a_file_that_did_not_come_is_a_remark(tmp_path: Path) -> None:
     save(tmp_path, 0, GPU_A, host="n0", began=1000.0, bad=6)
     watched = watch_of(tmp_path, {0: (GPU_A,), 1: (GPU_B,)}, 2, 5.0)
     assert len(watched.throttled) == 1
-    assert watched.remarks == (
-        "telemetry: none of rank 1, since telemetry-rank1.jsonl did not come back from its host",
-    )
+    (remark,) = watched.remarks
+    assert "none of rank 1, since telemetry-rank1.jsonl did not come back" in remark
 
 
 @pytest.mark.parametrize("line", [None, 2, 99])

@@ -48,6 +48,9 @@ def site(tmp_path: Path, *hosts: str, remote: bool = True, hardware: Hardware = 
         NodeInfo(
             hostname=host,
             boot_id=host,
+            cpu="Some CPU",
+            cores=hardware.count,
+            gpus=tuple(Gpu(n, f"GPU-{n}", "NVIDIA H200") for n in range(8)),
             free_families=(21000, 21016),
             interfaces=(Interface("eth0", "up", 1, ipv4=(f"10.0.0.{ord(host)}/24",)),),
         )

@@ -18,6 +18,7 @@ from pytest_r1perf.launch.launcher import Allocation, RankCommand
 from pytest_r1perf.launch.mark import RunMark, marked_environment
 from pytest_r1perf.launch.wire import PREFIX, frame, pack_command, packed, sifted, unpacked, unpacked_env
 
+_OF_THIS_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _AGENT_LATER_S = 60.0
 """The agent's own timeout comes so much after ours: it is for a node that cannot be reached any more."""
 
@@ -117,12 +118,17 @@ def connected(
     return Client(
         rank,
         allocation.connect(node, agent_argv(python)),
-        {**compose({}), **marked_environment(mark)},
+        {**_without_ours(compose({})), **marked_environment(mark)},
         errors_path.parent,
         log_path,
         errors_path,
         payload(spec),
     )
+
+
+def _without_ours(env: Mapping[str, str]) -> dict[str, str]:
+    """Srun and mpiexec hand on what they have: this host's GPUs and tuning mean nothing on another."""
+    return {name: value for name, value in env.items() if name not in _OF_THIS_HOST}
 
 
 def told(errors_path: Path, folder: Path | None = None) -> Told:
