@@ -137,7 +137,10 @@ def test_an_entry_of_an_unselected_test_is_used(stored: Project) -> None:
 def login_node(r1perf_project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A host without GPUs, and an ssh to one with two: only what runs through it finds an nvidia-smi that answers."""
     project = r1perf_project
-    far = tools(project.root / "far", gpus=GPUS)
+    idle, nobody = project.root / "idle.csv", project.root / "nobody.csv"
+    idle.write_text(GPUS.read_text().replace(", 1643, ", ", 4, "))  # else the agent there waits for the memory
+    nobody.write_text("")
+    far = tools(project.root / "far", gpus=idle, apps=nobody)
     near = project.root / "near"
     near.mkdir()
     through = f'for last; do :; done\nPATH="{far}:$PATH" exec sh -c "$last"\n'
