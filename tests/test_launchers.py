@@ -252,7 +252,7 @@ def test_mpiexec_gets_no_argument_that_it_would_take_for_its_own() -> None:
 
 
 def wrapped(command: RankCommand | None = None, engine: str = "docker", **changes: Any) -> RankCommand:
-    command = command or RankCommand(1, ("python3", "-m", "x", "--flag"), {"A": "1", "PATH": "/p"}, "/scratch/run")
+    command = command or RankCommand(1, ("python3", "-m", "x", "--flag"), {"A": "1", "PATH": "/p"}, "/data/run")
     settings = ContainerSettings(
         image="org/sglang:1",
         options=changes.pop("options", ()),
@@ -269,7 +269,7 @@ def test_the_program_is_the_entry_point_and_its_arguments_follow_the_image() -> 
     argv = wrapped(options=("--device", "/dev/infiniband")).argv
     assert argv[:3] == ("docker", "run", "--rm")
     assert argv[-8:] == ("--device", "/dev/infiniband", "--entrypoint", "python3", "org/sglang:1", "-m", "x", "--flag")
-    assert (values(argv, "--network"), values(argv, "--ipc"), values(argv, "-w")) == (["host"], ["host"], ["/scratch/run"])
+    assert (values(argv, "--network"), values(argv, "--ipc"), values(argv, "-w")) == (["host"], ["host"], ["/data/run"])
     assert values(argv, "--pull") == ["never"]
     assert not {"-d", "--privileged", "--shm-size"} & set(argv)
 
@@ -330,7 +330,7 @@ def test_paths_that_a_mount_can_express() -> None:
     argv = wrapped(read_only=["/m:odel x"], mounts=("/a:/b:ro", "/c:/d")).argv
     assert values(argv, "--mount") == [
         "type=bind,source=/m:odel x,target=/m:odel x,readonly",
-        "type=bind,source=/scratch/run,target=/scratch/run",
+        "type=bind,source=/data/run,target=/data/run",
         "type=bind,source=/a,target=/b,readonly",
         "type=bind,source=/c,target=/d",
     ]
