@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_r1perf.gpu.judge import judge
+from pytest_r1perf.gpu.judge import Watched, judge
 from pytest_r1perf.gpu.nvml import Nvml, NvmlAbsent, NvmlError
 from pytest_r1perf.gpu.occupancy import before_launch, unfit
 from pytest_r1perf.gpu.telemetry import Telemetry
 
 TELEMETRY = "telemetry.jsonl"
 """All readings of a round, in its folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the GPUs did in the timed window: ``throttled`` makes it no measurement, ``remarks`` don't."""
-
-    record: dict[str, object] = field(default_factory=dict)
-    throttled: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 @dataclass
@@ -54,12 +45,12 @@ class GpuWatch:
             with contextlib.suppress(OSError):
                 self._telemetry.recorded().save(folder / TELEMETRY)
 
-    def seen(self, start: float | None, seconds: float) -> Seen:
+    def seen(self, start: float | None, seconds: float) -> Watched:
         """What was seen from ``start`` (monotonic clock; ``None`` if the log never showed it) for ``seconds``."""
         if not self.uuids or self._telemetry is None:
-            return Seen()
+            return Watched()
         if start is None:
-            return Seen(remarks=("telemetry: the timed window was not seen in the log",))
+            return Watched(remarks=("telemetry: the timed window was not seen in the log",))
         summary = self._telemetry.window(start, start + seconds)
         throttled, remarks = judge(summary)
-        return Seen(dict(summary.as_record()), tuple(throttled), tuple(remarks))
+        return Watched(dict(summary.as_record()), tuple(throttled), tuple(remarks))

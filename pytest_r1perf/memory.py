@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.modelshape import ModelShape, bits_of
 from pytest_r1perf.recipe import FlagValue
+from pytest_r1perf.workload import SampledWorkload
 
 GIB = 2**30
 MIB = 2**20
@@ -265,6 +266,14 @@ class Load:
     def mean(self) -> float:
         """Tokens a request."""
         return self.total_tokens / self.requests
+
+
+def load_of(workload: SampledWorkload | None) -> Load | None:
+    """The load that a sampled workload is; ``None`` when it was not sampled."""
+    if workload is None:
+        return None
+    tokens = workload.total_input_tokens + workload.total_output_tokens
+    return Load(workload.num_prompts, tokens, workload.longest_tokens)
 
 
 @dataclass(frozen=True, slots=True)

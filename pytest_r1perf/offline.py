@@ -12,7 +12,8 @@ from pytest_r1perf.cell import Cell
 from pytest_r1perf.childenv import compose, recorded, shown
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.gpu.elsewhere import watch_of
-from pytest_r1perf.gpuwatch import GpuWatch, Seen
+from pytest_r1perf.gpu.judge import Watched
+from pytest_r1perf.gpuwatch import GpuWatch
 from pytest_r1perf.launch.mark import marked_environment, new_mark
 from pytest_r1perf.launch.process import LaunchError, Poll
 from pytest_r1perf.launchsettings import ContainerSettings
@@ -90,8 +91,7 @@ class OfflineMode:
         network = self.site.wrong_network(cell.env)
         if network is not None:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, f"env: {network}"))
-        pins = {} if self.sglang_defaults else self._pins(cell)
-        stated = replace(cell, flags={**pins, **cell.flags})
+        stated = with_pins(cell, self.environment.options, sglang_defaults=self.sglang_defaults)
         findings = findings_of(stated, self.environment.version, inputs.config, workload, self.site.hardware.count)
         refused = next((finding for finding in findings if finding.blocks), None)
         if refused is not None:
@@ -166,12 +166,11 @@ class OfflineMode:
         measured = self._told(prepared, reader, ready.inputs)
         there = {rank: self.site.gpus_there(rank, gpus) for rank in own}
 
-        def seen(seconds: float) -> Seen:
+        def seen(seconds: float) -> Watched:
             if not any(there.values()):
                 return watch.seen(began.get(Phase.BENCHMARK), seconds)
             line = next((mark.line_no for mark in reader.facts.phases if mark.phase is Phase.BENCHMARK), None)
-            watched = watch_of(folder, there, line, seconds)
-            return Seen(watched.record, watched.throttled, watched.remarks)
+            return watch_of(folder, there, line, seconds)
 
         told = ended.told.get(0)
         if self.image is None and told is not None:
@@ -244,6 +243,14 @@ def paths_of(cell: Cell, *, elsewhere: bool) -> tuple[str, str]:
 def _asked(cell: Cell, translation: Translation) -> dict[str, FlagValue]:
     """The cell's flags with the values that this SGLang was given for them."""
     return {flag: translation.said.get(flag, value) for flag, value in cell.flags.items()}
+
+
+def with_pins(cell: Cell, table: OptionTable, *, sglang_defaults: bool) -> Cell:
+    """The cell with the moved defaults that its run states, unless SGLang's own are asked for."""
+    if sglang_defaults:
+        return cell
+    pins = pins_for(cell.flags, is_cpu=cell.platform.is_cpu, table=table)
+    return replace(cell, flags={**pins.flags, **cell.flags})
 
 
 def translated(cell: Cell, table: OptionTable, *, sglang_defaults: bool) -> Translation:

@@ -16,9 +16,9 @@ from pytest_r1perf.launch.launcher import RankCommand
 from pytest_r1perf.launch.mark import RunMark
 from pytest_r1perf.launchsettings import ENGINES
 from pytest_r1perf.marker import PerfSpec
-from pytest_r1perf.memory import GPU_BYTES, Load, MemoryEstimate, estimate, fits
+from pytest_r1perf.memory import GPU_BYTES, MemoryEstimate, estimate, fits, load_of
 from pytest_r1perf.modelshape import shape_of
-from pytest_r1perf.offline import paths_of, translated
+from pytest_r1perf.offline import paths_of, translated, with_pins
 from pytest_r1perf.place import LocalPlace
 from pytest_r1perf.plan import MatchedRule, PlannedCommand, PlannedTest, expected, histories
 from pytest_r1perf.preflight import Finding, Severity, findings_of
@@ -28,7 +28,6 @@ from pytest_r1perf.roundcheck import RESULT
 from pytest_r1perf.runner import CannotRun, Runner
 from pytest_r1perf.sglang.command import offline_command
 from pytest_r1perf.sglang.environment import SglangEnvironment
-from pytest_r1perf.sglang.pins import pins_for
 from pytest_r1perf.sglang.sampling import Inputs, look_at, sample
 from pytest_r1perf.sglang.translate import NoteKind, Translation
 from pytest_r1perf.siteplace import IMAGE, named
@@ -65,10 +64,13 @@ class Planner:
         available = hardware.count if hardware is not None else platform.gpus_per_node
         version = environment.version if environment is not None else None
         config = inputs.config or None
-        stated = self._stated(cell, environment)
+        stated = cell
+        if environment is not None:
+            own = self.runner.options.sglang_defaults
+            stated = with_pins(cell, environment.options, sglang_defaults=own)
         findings += findings_of(stated, version, config, workload, available)
         memory = _memory(stated, config)
-        load = _load(workload)
+        load = load_of(workload)
         pool, pools = (memory.max_tokens, memory.pools) if memory is not None else (_given_pool(cell), 1)
         fit = fits(pool, pools, load) if pool is not None and load is not None else None
         rounds = self.runner.plan(spec, platform)
@@ -103,13 +105,6 @@ class Planner:
         except R1PerfError as error:
             findings.append(Finding("sglang-environment", Severity.WARN, str(error), "preflight"))
             return None
-
-    def _stated(self, cell: Cell, environment: SglangEnvironment | None) -> Cell:
-        """The cell with the moved defaults that its run states: they are what memory and rules are about."""
-        if environment is None or self.runner.options.sglang_defaults:
-            return cell
-        pins = pins_for(cell.flags, is_cpu=cell.platform.is_cpu, table=environment.options)
-        return replace(cell, flags={**pins.flags, **cell.flags})
 
     def _inputs(
         self, cell: Cell, environment: SglangEnvironment | None, findings: list[Finding]
@@ -219,10 +214,3 @@ def _given_pool(cell: Cell) -> int | None:
     """The KV pool's tokens where the platform or the recipe names them (as the CPU rig's does)."""
     tokens = cell.flags.get("max_total_tokens")
     return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
-
-
-def _load(workload: SampledWorkload | None) -> Load | None:
-    if workload is None:
-        return None
-    tokens = workload.total_input_tokens + workload.total_output_tokens
-    return Load(workload.num_prompts, tokens, workload.longest_tokens)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.ended import Ended
-from pytest_r1perf.gpuwatch import Seen
+from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.launch.process import Exit, RankExit
 from pytest_r1perf.launch.ranks import log_name
 from pytest_r1perf.measurement import Measurement, Problem, Sample
@@ -47,7 +47,7 @@ class FinishedRun:
     asked: Mapping[str, FlagValue]
     stated: Mapping[str, FlagValue]
     pins: Mapping[str, FlagValue]
-    gpus: Callable[[float], Seen]
+    gpus: Callable[[float], Watched]
 
     @property
     def log(self) -> str:
@@ -83,7 +83,7 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     failed += [Check("silent-downgrade", event.text) for event in events if event.effect is Effect.INVALID]
     collectives = verified_in(run.folder / LOG, cell.env)
     failed += [Check("nccl", str(one)) for one in collectives if one.outcome is Outcome.DOWNGRADED]
-    gpus = run.gpus(validity.result.total_latency) if validity.result is not None else Seen()
+    gpus = run.gpus(validity.result.total_latency) if validity.result is not None else Watched()
     failed += [Check("throttled", sentence) for sentence in gpus.throttled]
     if validity.result is None or failed:
         cause = "; ".join(f"{check.name}: {check.sentence}" for check in failed)

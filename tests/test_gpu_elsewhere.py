@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.gpu.elsewhere import Watched, load, watch_of
+from pytest_r1perf.gpu.elsewhere import load, watch_of
+from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.gpu.occupancy import IDLE_BYTES, IDLE_SHARE
 from pytest_r1perf.launch import proc
 from pytest_r1perf.launch.process import Exit, Poll

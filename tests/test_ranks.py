@@ -16,7 +16,7 @@ import pytest
 from pytest_r1perf.catalog import load_catalog
 from pytest_r1perf.cell import cell_of
 from pytest_r1perf.ended import Ended
-from pytest_r1perf.gpuwatch import Seen
+from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.launch import proc, reap, record
 from pytest_r1perf.launch.client import Client
 from pytest_r1perf.launch.held import held
@@ -145,7 +145,7 @@ def test_the_verdict_is_read_from_the_log_of_the_rank_that_ended_first(bench: Be
         asked={},
         stated={},
         pins={},
-        gpus=lambda seconds: Seen(),
+        gpus=lambda seconds: Watched(),
     )
     problem = outcome(Measurement(cell), 1, run)
     assert isinstance(problem, Problem)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.gpu.judge import judge
+from pytest_r1perf.gpu.judge import Watched, judge
 from pytest_r1perf.gpu.nvml import Gpu, Reading
 from pytest_r1perf.gpu.summary import TelemetrySummary, TimedReading, summarize
 from pytest_r1perf.launch.ranks import log_name
@@ -48,15 +48,6 @@ class NodeTelemetry:
     readings: tuple[TimedReading, ...]
     outputs: tuple[tuple[float, int], ...]
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What was seen in the timed window: ``throttled`` makes it no measurement, ``remarks`` don't."""
-
-    record: dict[str, object] = field(default_factory=dict)
-    throttled: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 def watch_of(folder: Path, gpus: Mapping[int, Sequence[str]], line_no: int | None, seconds: float) -> Watched:

@@ -14,12 +14,22 @@ why, and the SM clock was then no lower than usual, nothing was slowed down: a r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from pytest_r1perf.gpu.reasons import HW_SLOWDOWN, Effect, reason_of
 from pytest_r1perf.gpu.summary import GpuSummary, Seen, TelemetrySummary
 
 USUAL_CLOCK = 0.9
 """Share of the window's median SM clock from which a clock counts as not lowered; a slow-down halves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the GPUs did in the timed window: ``throttled`` makes it no measurement, ``remarks`` don't."""
+
+    record: dict[str, object] = field(default_factory=dict)
+    throttled: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def judge(summary: TelemetrySummary) -> tuple[list[str], list[str]]:

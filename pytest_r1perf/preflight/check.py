@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.memory import GPU_BYTES, Load, estimate
+from pytest_r1perf.memory import GPU_BYTES, Load, estimate, load_of
 from pytest_r1perf.modelshape import ModelShape, shape_of
 from pytest_r1perf.preflight.finding import Finding, Severity, Situation, version_of
 from pytest_r1perf.preflight.flags import FLAG_RULES
@@ -58,15 +58,11 @@ def findings_of(
         shape = shape_of(config, "config.json") if config is not None else None
     except R1PerfError:
         shape = None  # not a model that can be estimated: SGLang decides
-    load = None
-    if workload is not None:
-        tokens = workload.total_input_tokens + workload.total_output_tokens
-        load = Load(workload.num_prompts, tokens, workload.longest_tokens)
     return check(
         cell,
         sglang_version=sglang_version,
         shape=shape,
         gpu_bytes=GPU_BYTES.get(cell.platform.accelerator),
         gpus_available=gpus_available,
-        load=load,
+        load=load_of(workload),
     )
