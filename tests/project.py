@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import os
@@ -169,7 +170,11 @@ class Project:
     def calls(self, cell: str | None = None) -> list[dict[str, Any]]:
         """The benchmark runs so far, of one cell or of all."""
         path = self.fake / "calls.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        if not path.exists():
+            return []
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # a run that is writing holds it alone
+            lines = [json.loads(line) for line in file]
         return [line for line in lines if cell is None or line["cell"] == cell]
 
     def spans(self) -> list[dict[str, Any]]:

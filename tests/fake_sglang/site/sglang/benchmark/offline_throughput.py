@@ -14,6 +14,7 @@ call; its last entry repeats. Every call is appended to ``calls.jsonl`` beside t
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import signal
@@ -104,6 +105,16 @@ def reach(stage: str, mode: str, folder: Path) -> None:
         time.sleep(0.02)
 
 
+def enter(path: Path, call: dict[str, object]) -> int:
+    """Append a call; return how many of its cell came before. The ranks of a run do so at the same moment."""
+    with path.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = sum(json.loads(line)["cell"] == call["cell"] for line in file)
+        file.write(json.dumps(call) + "\n")
+    return number
+
+
 def main() -> None:
     """One run."""
     start = time.time()
@@ -117,13 +128,9 @@ def main() -> None:
         cell += f"@rank{args.node_rank}"
     settings = json.loads(control.read_text(encoding="utf-8"))
     own = {**settings.get("default", {}), **settings.get("cells", {}).get(cell, {})}
-    calls = folder / "calls.jsonl"
-    before = calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
-    number = sum(json.loads(line)["cell"] == cell for line in before)
-    with calls.open("a", encoding="utf-8") as file:
-        call = {"cell": cell, "pid": os.getpid(), "argv": sys.argv[1:], "env": sorted(os.environ)}
-        call["wild"] = os.environ.get("WILD")
-        file.write(json.dumps(call) + "\n")
+    call = {"cell": cell, "pid": os.getpid(), "argv": sys.argv[1:], "env": sorted(os.environ)}
+    call["wild"] = os.environ.get("WILD")
+    number = enter(folder / "calls.jsonl", call)
     mode = str(step(own.get("mode", "ok"), number))
     speed = float(step(own.get("speed", 4500.0), number)) * (1 + JITTER[number % len(JITTER)] * own.get("jitter", 1))
     run(args, mode, speed, folder)
