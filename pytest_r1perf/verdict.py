@@ -1,8 +1,13 @@
 """The verdict: what the plugin says of a cell, from its rounds, a baseline and a floor.
 
 The rules are the design's (section 5). With r = new / baseline in the better direction and d the tolerance:
-PASS when the lower limit of r is at least 1 - d, REGRESSED when the upper limit is below it, IMPROVED when the
-lower limit is above 1 + d, UNDECIDED otherwise. Noise enters only the interval, never d.
+REGRESSED when the upper limit of r is below 1 - d, PASS when the lower limit is at least 1 - d, IMPROVED when the
+lower limit is above 1 + d, UNDECIDED otherwise. Noise enters only the interval, never d. Where the platform states
+a larger drop ``detect`` that a PASS is to exclude, PASS asks for 1 - ``detect``: a tolerance of 1 % can be exceeded
+for sure, and cannot be held for sure, by any affordable number of rounds.
+
+The upper limit is wrong with the cell's share of the night's false-alarm rate, the lower one with the platform's
+``missed`` rate, each over all the looks together (:mod:`pytest_r1perf.sequential`).
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from enum import Enum
 
 from pytest_r1perf.metrics import METRICS, Metric
 from pytest_r1perf.platform import Platform
+from pytest_r1perf.sequential import Looks, planned
 from pytest_r1perf.statistics import (
     Component,
     Interval,
@@ -21,7 +27,7 @@ from pytest_r1perf.statistics import (
     detectable_drop,
     interval_of_mean,
     interval_of_ratio,
-    log_variance,
+    pooled_variance,
     rounds_to_decide,
 )
 
@@ -41,6 +47,7 @@ class Verdict(str, Enum):
     INVALID = "INVALID"
     INCOMPARABLE = "INCOMPARABLE"
     NO_BASELINE = "NO BASELINE"
+    OUTPUTS_CHANGED = "OUTPUTS CHANGED"
     OOM = "OOM"
     HANG = "HANG"
     INFRA = "INFRA"
@@ -66,6 +73,7 @@ _FAILING = frozenset(
     {
         Verdict.REGRESSED,
         Verdict.INVALID,
+        Verdict.OUTPUTS_CHANGED,
         Verdict.OOM,
         Verdict.HANG,
         Verdict.INFRA,
@@ -88,15 +96,24 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What rounds are compared with: values of one metric, and whether another session measured them."""
+    """What rounds are compared with: values of one metric, and who measured them.
+
+    ``grows``: it gets a round whenever the new side does, at the looks that are planned. ``other_host``: another
+    machine of the same model measured it.
+    """
 
     values: Sequence[float]
     same_session: bool = False
+    grows: bool = False
+    other_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on one metric with everything it rests on; ``detectable`` is a fraction (0.08 is 8 %)."""
+    """The verdict on one metric with everything it rests on; ``detectable`` is a fraction (0.08 is 8 %).
+
+    ``excludes`` is the drop that a PASS excludes: the tolerance, or the platform's ``detect``.
+    """
 
     metric: str
     verdict: Verdict
@@ -111,33 +128,56 @@ class Judgement:
     detectable: float | None = None
     rounds_needed: int | None = None
     reason: str = ""
+    excludes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a metric is judged: tolerance, floor, error rate of one look, and the platform's noise.
+    """How a metric is judged: tolerance, floor, error rates over all looks, and the platform's noise.
 
-    ``alpha`` is shared once more where a baseline and a floor can both make it REGRESSED.
+    ``alpha`` is for the alarm and shared once more where a baseline and a floor can both make it REGRESSED; ``beta``
+    is for the all-clear. ``looks`` are the numbers of rounds after which a verdict may be taken; without any the
+    number of rounds is fixed. ``noise_run``, ``noise_between`` and ``noise_host`` are (CV, degrees of freedom).
     """
 
     tolerance: float
     floor: float | None
     alpha: float
-    noise_between: float | None = None
-    noise_sessions: int = 2
+    beta: float
+    detect: float | None = None
+    looks: tuple[int, ...] = ()
     noise_run: tuple[float, float] | None = None
+    noise_between: tuple[float, float] | None = None
+    noise_host: tuple[float, float] | None = None
+
+    @property
+    def excludes(self) -> float:
+        """The drop that a PASS excludes."""
+        return max(self.tolerance, self.detect or 0.0)
 
 
-def terms_for(platform: Platform, *, tolerance: float, floor: float | None, looks: int, metrics: int = 1) -> Terms:
-    """The platform's error rate shared over the looks planned beforehand and the cell's metrics (Bonferroni)."""
+def terms_for(
+    platform: Platform,
+    *,
+    tolerance: float,
+    floor: float | None,
+    looks: Sequence[int] = (),
+    metrics: int = 1,
+    detect: float | None = None,
+) -> Terms:
+    """The platform's error rates and noise; the alarm's rate is shared over the cell's metrics (Bonferroni)."""
     noise = platform.noise
+    known_hosts = noise is not None and noise.host_cv is not None and noise.hosts is not None
     return Terms(
         tolerance=tolerance,
         floor=floor,
-        alpha=platform.error_rate.per_cell / (looks * metrics),
-        noise_between=noise.session_cv if noise else None,
-        noise_sessions=noise.sessions if noise else 2,
+        alpha=platform.error_rate.per_cell / metrics,
+        beta=platform.error_rate.missed,
+        detect=platform.detect if detect is None else detect,
+        looks=tuple(looks),
         noise_run=(noise.run_cv, noise.runs - 1) if noise else None,
+        noise_between=(noise.session_cv, noise.sessions - 1) if noise else None,
+        noise_host=(noise.host_cv, noise.hosts - 1) if noise and known_hosts else None,  # type: ignore[operator,arg-type]
     )
 
 
@@ -150,7 +190,7 @@ def judge(metric_name: str, values: Sequence[float], reference: Reference | None
     floor = _floor(values, terms.floor, terms) if terms.floor is not None else None
     verdicts: list[tuple[Verdict, str]] = []
     if reference is not None:
-        verdicts.append(_against_baseline(ratio, terms.tolerance))
+        verdicts.append(_against_baseline(ratio, terms))
     if terms.floor is not None:
         verdicts.append(_against_floor(floor))
     if not verdicts:
@@ -172,12 +212,14 @@ def judge(metric_name: str, values: Sequence[float], reference: Reference | None
         detectable=detectable_drop(ratio, terms.tolerance) if ratio is not None else _floor_power(floor),
         rounds_needed=_rounds_needed(values, reference, ratio, floor, terms) if verdict is Verdict.UNDECIDED else None,
         reason=reason,
+        excludes=terms.excludes,
     )
 
 
 def judge_antipattern(metric_name: str, values: Sequence[float], reference: Reference, terms: Terms) -> Judgement:
     """Design section 6: surely slower is XFAIL, surely no worse than tolerance is XPASS, else UNDECIDED."""
-    judgement = judge(metric_name, values, reference, replace(terms, floor=None))
+    terms = replace(terms, floor=None, beta=terms.alpha, detect=None)  # XPASS fails: its rate is the alarm's
+    judgement = judge(metric_name, values, reference, terms)
     ratio = judgement.ratio
     needed: int | None = None
     if ratio is None:
@@ -210,24 +252,52 @@ _NO_SPREAD = "one round a side says nothing about the spread: measure at least t
 
 
 def _ratio(metric: Metric, values: Sequence[float], reference: Reference, terms: Terms) -> Interval | None:
-    new, old = (values, reference.values) if metric.better > 0 else (reference.values, values)
-    between = [] if reference.same_session else _sessions(terms, count=2)
-    return interval_of_ratio(new, old, alpha=terms.alpha, fallback_cv=terms.noise_run, between=between)
+    between = _between(reference, terms)
+    alpha, beta = _levels(values, reference, terms)
+    new, old = values, reference.values
+    if metric.better < 0:
+        new, old = old, new
+    return interval_of_ratio(new, old, alpha=alpha, beta=beta, fallback_cv=terms.noise_run, between=between)
 
 
 def _floor(values: Sequence[float], floor: float, terms: Terms) -> Interval | None:
     """The mean over the floor; floors are for metrics where more is better (checked at collection)."""
-    between = _sessions(terms, count=1)
-    return interval_of_mean(values, alpha=terms.alpha, unit=floor, fallback_cv=terms.noise_run, between=between)
+    alpha, beta = _levels(values, None, terms)
+    return interval_of_mean(
+        values, alpha=alpha, beta=beta, unit=floor, fallback_cv=terms.noise_run, between=_between(None, terms)
+    )
 
 
-def _sessions(terms: Terms, *, count: int) -> list[Component]:
-    if terms.noise_between is None:
+def _between(reference: Reference | None, terms: Terms) -> list[Component]:
+    """What sessions and hosts add: once for a floor, on both sides of a ratio, not at all within a session."""
+    if reference is not None and reference.same_session:
         return []
-    return [Component(count * terms.noise_between**2, terms.noise_sessions - 1)]
+    sides = 1 if reference is None else 2
+    parts = [(sides, terms.noise_between)]
+    if reference is not None and reference.other_host:
+        parts.append((sides, terms.noise_host))
+    return [Component(count * noise[0] ** 2, noise[1]) for count, noise in parts if noise is not None]
 
 
-def _against_baseline(ratio: Interval | None, tolerance: float) -> tuple[Verdict, str]:
+def _levels(values: Sequence[float], reference: Reference | None, terms: Terms) -> tuple[float, float]:
+    """The error rates that this look may use, for the upper and for the lower limit."""
+    if len(terms.looks) < 2:
+        return terms.alpha, terms.beta
+    looks = _looks(reference, terms)
+    count = len(values) if reference is None or not reference.grows else min(len(values), len(reference.values))
+    return looks.level(count, terms.alpha), looks.level(count, terms.beta)
+
+
+def _looks(reference: Reference | None, terms: Terms) -> Looks:
+    """The looks planned; how much each knows rests on the platform's noise, never on the rounds at hand."""
+    run = terms.noise_run[0] ** 2 if terms.noise_run is not None else 1.0
+    between = sum(part.variance for part in _between(reference, terms)) if terms.noise_run is not None else 0.0
+    others = 0 if reference is None else None if reference.grows else len(reference.values)
+    return planned(terms.looks, run_variance=run, reference_rounds=others, between=between)
+
+
+def _against_baseline(ratio: Interval | None, terms: Terms) -> tuple[Verdict, str]:
+    tolerance = terms.tolerance
     if ratio is None:
         return Verdict.UNDECIDED, _NO_SPREAD
     if ratio.upper < 1 - tolerance:
@@ -236,6 +306,8 @@ def _against_baseline(ratio: Interval | None, tolerance: float) -> tuple[Verdict
         return Verdict.IMPROVED, "surely above the baseline plus the tolerance"
     if ratio.lower >= 1 - tolerance:
         return Verdict.PASS, "shown to be no worse than the baseline less the tolerance"
+    if ratio.lower >= 1 - terms.excludes:
+        return Verdict.PASS, f"shown to have dropped by less than {terms.excludes:.3g}, the drop to be detected"
     return Verdict.UNDECIDED, "the interval reaches across the baseline less the tolerance"
 
 
@@ -262,15 +334,23 @@ def _rounds_needed(
     """One bound that is surely broken decides; else all must be shown to hold."""
     below: list[int | None] = []
     above: list[int | None] = []
-    for interval, bound, against in ((ratio, 1 - terms.tolerance, reference), (floor, 1.0, None)):
-        if interval is not None and interval.lower < bound <= interval.upper:
-            side = below if interval.estimate < bound else above
-            side.append(_rounds(interval, bound, values, against, terms))
+    for interval, broken_at, held_at, against in (
+        (ratio, 1 - terms.tolerance, 1 - terms.excludes, reference),
+        (floor, 1.0, 1.0, None),
+    ):
+        if interval is None or interval.upper < broken_at or interval.lower >= held_at:
+            continue
+        if interval.estimate < broken_at:
+            below.append(_rounds(interval, broken_at, values, against, terms))
+        if interval.estimate > held_at:
+            above.append(_rounds(interval, held_at, values, against, terms))
+        else:
+            above.append(None)
     broken = [count for count in below if count is not None]
     held = [count for count in above if count is not None]
-    if broken:
-        return min(broken)
-    return max(held) if held and not below and len(held) == len(above) else None
+    ways = [min(broken)] if broken else []
+    ways += [max(held)] if held and len(held) == len(above) else []
+    return min(ways, default=None)
 
 
 def _rounds(
@@ -281,18 +361,20 @@ def _rounds(
     one = _of_one_round(values, old, terms)
     if one is None:
         return None
-    fixed: list[Component] = []
-    if reference is None or not reference.same_session:
-        fixed += _sessions(terms, count=1 if reference is None else 2)
-    stored = _of_one_round(old, values, terms) if old else None
-    if stored is not None:
-        fixed.append(Component(stored.variance / len(old), stored.df))
-    return rounds_to_decide(interval, bound, rounds=len(values), run_variance=one.variance, fixed=fixed)
+    grows = reference is not None and reference.grows
+    return rounds_to_decide(
+        interval,
+        bound,
+        rounds=len(values),
+        run=Component(2 * one.variance, one.df) if grows else one,
+        reference_rounds=0 if grows else len(old),
+        fixed=_between(reference, terms),
+    )
 
 
 def _of_one_round(values: Sequence[float], other: Sequence[float], terms: Terms) -> Component | None:
-    """Log variance of one round: the side's own, else the platform's, else the other side's."""
-    if len(values) < 2 and terms.noise_run is not None:
-        return Component(terms.noise_run[0] ** 2, terms.noise_run[1])
-    side = values if len(values) > 1 else other
-    return Component(log_variance(side), len(side) - 1) if len(side) > 1 else None
+    """Log variance of one round: both sides' own, else the platform's; degrees of freedom beside the new rounds."""
+    if len(values) < 2 and len(other) < 2:
+        return Component(terms.noise_run[0] ** 2, terms.noise_run[1]) if terms.noise_run is not None else None
+    pooled = pooled_variance((values, other))
+    return Component(pooled.variance, max(0, len(other) - 1))

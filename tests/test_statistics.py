@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given
@@ -20,6 +21,7 @@ from pytest_r1perf.statistics import (
     interval_of_mean,
     interval_of_ratio,
     log_variance,
+    pooled_variance,
     rounds_to_decide,
 )
 
@@ -38,25 +40,100 @@ def log_normal(rng: random.Random, count: int, sigma: float, mean: float = 1000.
     return [mean * math.exp(rng.gauss(0, sigma)) for _ in range(count)]
 
 
-def of_ratio(
-    new: list[float] | tuple[float, ...], reference: list[float] | tuple[float, ...], alpha: float
-) -> Interval:
-    interval = interval_of_ratio(new, reference, alpha=alpha)
+def of_ratio(new: Sequence[float], reference: Sequence[float], alpha: float, beta: float | None = None) -> Interval:
+    interval = interval_of_ratio(new, reference, alpha=alpha, beta=beta)
     assert interval is not None
     return interval
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.05, 0.01, 0.00125])
-@pytest.mark.parametrize(("new", "reference"), [(SLOWER, RIG), (RIG, SLOWER), (RIG, THREE)])
-def test_ratio_is_welch_on_logarithms(new: tuple[float, ...], reference: tuple[float, ...], alpha: float) -> None:
-    test = stats.ttest_ind([math.log(x) for x in new], [math.log(x) for x in reference], equal_var=False)
+def spread_out(count: int, variance: float, mean: float = 1.0) -> list[float]:
+    """``count`` rounds with this geometric mean and this log variance, exactly."""
+    steps = [index - (count - 1) / 2 for index in range(count)]
+    scale = math.sqrt(variance * (count - 1) / math.fsum(step * step for step in steps))
+    return [mean * math.exp(scale * step) for step in steps]
+
+
+def limits_by_scipy(
+    new: Sequence[float], reference: Sequence[float], level: float, *, pooled: bool
+) -> tuple[float, float, float]:
+    """One-sided lower and upper limit of this level, and the degrees of freedom, from SciPy's t test."""
+    test = stats.ttest_ind([math.log(x) for x in new], [math.log(x) for x in reference], equal_var=pooled)
     # SciPy's two-sided level 1 - 2 alpha has the one-sided limits of alpha.
-    low, high = test.confidence_interval(confidence_level=1 - 2 * alpha)
+    low, high = test.confidence_interval(confidence_level=1 - 2 * level)
+    return math.exp(low), math.exp(high), float(test.df)
+
+
+# F at 5 %, one-sided, as printed: F(2, 4) = 6.94, F(2, 9) = 4.26, F(4, 4) = 6.39.
+RULES = {
+    # name: (the two sides: count and log variance), upper limit pooled, lower limit pooled
+    "smaller and quieter": (((3, 0.001), (10, 0.004)), True, True),
+    "smaller and much quieter": (((3, 1e-6), (5, 0.004)), True, True),
+    "smaller, noisier by chance": (((3, 0.0042), (10, 0.001)), False, True),
+    "smaller, noisier by more than chance": (((3, 0.0043), (10, 0.001)), False, False),
+    "five, by chance": (((3, 0.0069), (5, 0.001)), False, True),
+    "five, by more than chance": (((3, 0.0070), (5, 0.001)), False, False),
+    "as many, as noisy": (((5, 0.001), (5, 0.001)), False, True),
+    "as many, noisier by chance": (((5, 0.0063), (5, 0.001)), False, True),
+    "as many, noisier by more than chance": (((5, 0.0065), (5, 0.001)), False, False),
+}
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["new is smaller", "reference is smaller"])
+@pytest.mark.parametrize("rule", RULES)
+def test_which_limit_is_pooled_and_which_is_welch(rule: str, swapped: bool) -> None:
+    """The side with fewer rounds counts, whichever it is; of two with as many, the noisier."""
+    sides, upper_pooled, lower_pooled = RULES[rule]
+    new, reference = (spread_out(count, variance, 1000) for count, variance in (sides[::-1] if swapped else sides))
+    interval = of_ratio(new, reference, 0.01, 0.1)
+    _, upper, df = limits_by_scipy(new, reference, 0.01, pooled=upper_pooled)
+    lower, _, _ = limits_by_scipy(new, reference, 0.1, pooled=lower_pooled)
+    assert interval.upper == pytest.approx(upper, rel=1e-9)
+    assert interval.df == pytest.approx(df, rel=1e-9)
+    assert interval.lower == pytest.approx(lower, rel=1e-9)
+    # Pooled and Welch differ here, so that the wrong one is seen.
+    assert upper != pytest.approx(limits_by_scipy(new, reference, 0.01, pooled=not upper_pooled)[1], rel=1e-4) or (
+        rule == "as many, as noisy"
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.05, 0.01, 0.00125])
+@pytest.mark.parametrize(
+    ("new", "reference", "upper_pooled"),
+    [(SLOWER, RIG, True), (RIG, SLOWER, True), (RIG, THREE, False), (THREE, RIG, False)],
+)
+def test_ratio_is_a_t_test_on_logarithms(
+    new: tuple[float, ...], reference: tuple[float, ...], upper_pooled: bool, alpha: float
+) -> None:
+    """SLOWER is quieter than RIG; THREE is 6.6 times as noisy, less than the 6.94 of F(2, 4) at 5 %."""
     interval = of_ratio(new, reference, alpha)
-    assert interval.lower == pytest.approx(math.exp(low), rel=1e-9)
-    assert interval.upper == pytest.approx(math.exp(high), rel=1e-9)
-    assert interval.df == pytest.approx(float(test.df), rel=1e-9)
-    assert interval.alpha == alpha
+    assert interval.lower == pytest.approx(limits_by_scipy(new, reference, alpha, pooled=True)[0], rel=1e-9)
+    _, upper, df = limits_by_scipy(new, reference, alpha, pooled=upper_pooled)
+    assert interval.upper == pytest.approx(upper, rel=1e-9)
+    assert interval.df == pytest.approx(df, rel=1e-9)
+    assert (interval.alpha, interval.beta) == (alpha, alpha)
+
+
+def test_the_lower_limit_has_a_rate_of_its_own() -> None:
+    # Five and five as noisy: df 8, where tables of Student's t have 1.397 at 90 % and 2.896 at 99 %.
+    values = spread_out(5, 0.04**2, 1000)
+    interval = of_ratio(values, values, 0.01, 0.1)
+    log_se = 0.04 * math.sqrt(2 / 5)
+    assert math.log(interval.upper) == pytest.approx(2.896 * log_se, abs=2e-5)
+    assert math.log(interval.lower) == pytest.approx(-1.397 * log_se, abs=2e-5)
+    assert (interval.alpha, interval.beta) == (0.01, 0.1)
+    # One side: df 4, 1.533 and 3.747.
+    mean = interval_of_mean(values, alpha=0.01, beta=0.1, unit=1000)
+    assert mean is not None
+    assert math.log(mean.upper) == pytest.approx(3.747 * 0.04 / math.sqrt(5), abs=2e-5)
+    assert math.log(mean.lower) == pytest.approx(-1.533 * 0.04 / math.sqrt(5), abs=2e-5)
+
+
+def test_a_look_that_may_spend_nothing_has_no_limit() -> None:
+    interval = of_ratio(RIG, SLOWER, 0.0, 0.05)
+    assert interval.upper == math.inf
+    assert interval.lower == pytest.approx(limits_by_scipy(RIG, SLOWER, 0.05, pooled=True)[0])
+    assert detectable_drop(interval, 0.05) == 1.0
+    assert of_ratio(RIG, SLOWER, 0.05, 0.0).lower == 0
 
 
 def test_mean_is_student_on_logarithms() -> None:
@@ -83,6 +160,26 @@ def test_between_component_by_hand() -> None:
     assert interval is not None
     assert interval.log_se == pytest.approx(math.sqrt(0.0084667), rel=1e-5)
     assert interval.df == pytest.approx(6.249, abs=2e-3)
+
+
+def test_between_component_of_a_pooled_pair_by_hand() -> None:
+    # Two new rounds, 0.1 apart (variance 0.005), against THREE (0.01): pooled (0.005 + 2 x 0.01) / 3 = 1/120 with 3
+    # df; of the means 1/120 x (1/2 + 1/3) = 1/144. With 0.0018 of 9 df: 0.00874444, Satterthwaite 4.6526.
+    two = (1.0, math.exp(0.1))
+    interval = interval_of_ratio(two, THREE, alpha=0.05, between=[Component(0.0018, 9)])
+    assert interval is not None
+    assert interval.log_se == pytest.approx(math.sqrt(0.00874444), rel=1e-6)
+    assert interval.df == pytest.approx(4.6526, abs=1e-4)
+    quantile = float(stats.t.ppf(0.95, 4.6526))
+    centre = 0.05 - 0.1
+    assert math.log(interval.upper) == pytest.approx(centre + quantile * math.sqrt(0.00874444), abs=1e-5)
+    assert math.log(interval.lower) == pytest.approx(centre - quantile * math.sqrt(0.00874444), abs=1e-5)
+
+
+def test_pooled_variance_by_hand() -> None:
+    pooled = pooled_variance(((1.0, math.exp(0.1)), THREE, (7.0,)))
+    assert (pooled.variance, pooled.df) == pytest.approx((1 / 120, 3))
+    assert pooled_variance(((7.0,),)).df == 0
 
 
 def test_large_samples_tend_to_the_normal_table() -> None:
@@ -140,7 +237,8 @@ def test_scaled() -> None:
     assert (double.estimate, double.lower, double.upper) == pytest.approx(
         (2 * interval.estimate, 2 * interval.lower, 2 * interval.upper)
     )
-    assert (double.log_se, double.df, double.alpha) == (interval.log_se, interval.df, interval.alpha)
+    assert (double.log_se, double.df) == (interval.log_se, interval.df)
+    assert (double.alpha, double.beta) == (interval.alpha, interval.beta)
 
 
 # -- properties ---------------------------------------------------------------------------------------------
@@ -169,11 +267,13 @@ def test_units_do_not_matter(new: list[float], reference: list[float], alpha: fl
 
 @given(rounds, rounds, alphas)
 def test_the_ratio_the_other_way_round_is_the_inverse(a: list[float], b: list[float], alpha: float) -> None:
+    """Each limit lies as far from the estimate whichever side is called new."""
     ab, ba = of_ratio(a, b, alpha), of_ratio(b, a, alpha)
-    assume(ab.upper < 1e100)
     assert ab.estimate * ba.estimate == pytest.approx(1, rel=1e-9)
-    assert ab.lower * ba.upper == pytest.approx(1, rel=1e-6)
-    assert ab.upper * ba.lower == pytest.approx(1, rel=1e-6)
+    assert (ab.log_se, ab.df) == pytest.approx((ba.log_se, ba.df), rel=1e-6)
+    below, above = (math.log(x.estimate) - math.log(x.lower) if x.lower > 0 else math.inf for x in (ab, ba))
+    assume(below < 600)
+    assert below == pytest.approx(above, rel=1e-6, abs=1e-9)
 
 
 @given(rounds, rounds, alphas, st.floats(min_value=1e-6, max_value=0.1), st.integers(min_value=1, max_value=30))
@@ -216,7 +316,8 @@ def misses(
     [
         ((0.04, 0.04), (5, 5), 0.0),
         ((0.02, 0.08), (5, 5), 0.0),
-        ((0.08, 0.02), (4, 9), 0.0),
+        ((0.04, 0.04), (4, 9), 0.0),
+        ((0.04, 0.04), (3, 20), 0.0),
         ((0.04, 0.04), (1, 5), 0.0),  # one new round: borrowed spread
         ((0.03, 0.03), (5, 5), 0.03),
         ((0.02, 0.02), (5, 5), 0.08),
@@ -226,6 +327,13 @@ def test_coverage(sigma: tuple[float, float], count: tuple[int, int], between: f
     # 4 standard deviations of a binomial of 4,000 at 5 % are 1.4 points; Welch itself is within 1 point.
     for share in misses(11, 4000, 0.05, sigma=sigma, count=count, between=between):
         assert 0.026 < share < 0.064 + (0.004 if between else 0)
+
+
+def test_three_rounds_twice_as_noisy_as_twenty() -> None:
+    """What the rule gives up: 5.3 % above (Welch) and 10.1 % below (pooled until F tells), by 200,000 nights."""
+    below, above = misses(12, 3000, 0.05, sigma=(0.08, 0.04), count=(3, 20))
+    assert 0.035 < above < 0.070
+    assert 0.080 < below < 0.125
 
 
 def test_ignoring_sessions_would_break_the_error_rate() -> None:
@@ -244,7 +352,7 @@ def test_ignoring_sessions_would_break_the_error_rate() -> None:
 @pytest.mark.parametrize("df", [4.0, 5.5, 8.0, 30.0])
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.00125])
 def test_power_at_the_detectable_drop_is_the_noncentral_ts(df: float, alpha: float) -> None:
-    interval = Interval(1.0, 0.9, 1.1, 0.02, df, alpha)
+    interval = Interval(1.0, 0.9, 1.1, 0.02, df, alpha, 0.1)
     drop = detectable_drop(interval, 0.05)
     off = math.log(0.95 / (1 - drop)) / 0.02
     power = stats.nct.sf(stats.t.ppf(1 - alpha, df), df, off)
@@ -253,7 +361,7 @@ def test_power_at_the_detectable_drop_is_the_noncentral_ts(df: float, alpha: flo
 
 def test_power_of_the_normal_limit_by_hand() -> None:
     # df infinite: z(0.95) + z(0.95) = 3.28971; 1 - 0.9 exp(-0.0328971) = 0.12913.
-    assert detectable_drop(Interval(1, 1, 1, 0.01, math.inf, 0.05), 0.1) == pytest.approx(0.12913, abs=1e-5)
+    assert detectable_drop(Interval(1, 1, 1, 0.01, math.inf, 0.05, 0.05), 0.1) == pytest.approx(0.12913, abs=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01])
@@ -271,30 +379,55 @@ def test_power_at_the_detectable_drop_by_simulation(alpha: float) -> None:
     assert 0.915 < seen / 2000 < 0.965
 
 
-def decides(count: int, *, distance: float, variance: float, fixed: float, fixed_df: float, alpha: float) -> bool:
-    """The same question, asked of SciPy alone."""
-    total = variance / count + fixed
-    df = total**2 / ((variance / count) ** 2 / (count - 1) + fixed**2 / fixed_df)
-    return bool(stats.t.ppf(1 - alpha, df) * math.sqrt(total) < distance)
+def decides(count: int, *, distance: float, fixed: Component, level: float, run: Component, others: int) -> bool:
+    """The same question, asked of SciPy alone; ``others``: rounds of the reference, 0 for a floor."""
+    own = run.variance * (1 / count + (1 / others if others else 0))
+    total = own + fixed.variance
+    df = total**2 / (own**2 / (run.df + count - 1) + fixed.variance**2 / fixed.df)
+    return bool(stats.t.ppf(1 - level, df) * math.sqrt(total) < distance)
 
 
+@pytest.mark.parametrize("others", [0, 50])
 @pytest.mark.parametrize("estimate", [0.91, 0.97, 1.0, 1.05])
-def test_rounds_to_decide_is_the_first_number_that_decides(estimate: float) -> None:
-    variance, fixed, alpha, bound = 0.05**2, 0.01**2, 0.01, 0.94
-    interval = Interval(estimate, 0, 2, math.sqrt(variance / 3 + fixed), 3.0, alpha)
-    count = rounds_to_decide(interval, bound, rounds=3, run_variance=variance, fixed=[Component(fixed, 9)])
+def test_rounds_to_decide_is_the_first_number_that_decides(estimate: float, others: int) -> None:
+    """Below the bound at ``alpha``, above it at ``beta``; a floor, and a reference of 50 rounds as noisy."""
+    alpha, beta, bound = 0.01, 0.1, 0.94
+    run = Component(0.05**2, max(0, others - 1))
+    fixed = Component(0.01**2, 9)
+    interval = Interval(estimate, 0, 2, 0.03, 3.0, alpha, beta)
+    count = rounds_to_decide(interval, bound, rounds=2, run=run, reference_rounds=others, fixed=[fixed])
     assert count is not None
-    assert count > 3
-    asked = {"distance": abs(math.log(estimate / bound)), "variance": variance, "fixed": fixed, "fixed_df": 9}
-    assert decides(count, **asked, alpha=alpha)
-    assert all(not decides(fewer, **asked, alpha=alpha) for fewer in range(4, count))
+    level = alpha if estimate < bound else beta
+
+    def decided(after: int) -> bool:
+        distance = abs(math.log(estimate / bound))
+        return decides(after, distance=distance, fixed=fixed, level=level, run=run, others=others)
+
+    assert decided(count)
+    assert not any(decided(fewer) for fewer in range(3, count))
+
+
+def test_rounds_to_decide_takes_the_side_the_estimate_is_on() -> None:
+    # 5 % off either way, one round's variance 0.05^2, df without end: 1 / count < (1 / z)^2, with z(0.999) = 3.090
+    # (9.55: the 10th) and z(0.9) = 1.2816 (1.64: the 2nd).
+    run = Component(0.05**2, 1e9)
+    below = Interval(math.exp(-0.05), 0, 2, 0.05, 1e9, 0.001, 0.1)
+    above = Interval(math.exp(0.05), 0, 2, 0.05, 1e9, 0.001, 0.1)
+    assert rounds_to_decide(below, 1.0, rounds=1, run=run) == 10
+    assert rounds_to_decide(above, 1.0, rounds=1, run=run) == 2
 
 
 def test_rounds_to_decide_when_more_rounds_cannot() -> None:
-    interval = Interval(0.96, 0.8, 1.1, 0.1, 5.0, 0.01)
-    # The baseline's own 5 % alone is too much for a distance of 1 %.
-    assert rounds_to_decide(interval, 0.95, rounds=5, run_variance=0.01, fixed=[Component(0.05**2, 4)]) is None
+    run, quiet = Component(0.01, 4), Component(1e-6, 4)
+    interval = Interval(0.96, 0.8, 1.1, 0.1, 5.0, 0.01, 0.01)
+    # 5 % between sessions is too much for a distance of 1 %, and so is a reference of five rounds of 10 %.
+    assert rounds_to_decide(interval, 0.95, rounds=5, run=quiet, fixed=[Component(0.05**2, 4)]) is None
+    assert rounds_to_decide(interval, 0.95, rounds=5, run=run, reference_rounds=5) is None
+    assert rounds_to_decide(interval, 0.95, rounds=5, run=quiet, reference_rounds=5) == 6
     # The estimate sits on the bound.
-    on_bound = Interval(0.95, 0.8, 1.1, 0.1, 5.0, 0.01)
-    assert rounds_to_decide(on_bound, 0.95, rounds=5, run_variance=0.01, fixed=[]) is None
-    assert rounds_to_decide(interval, 0.95, rounds=MOST_ROUNDS, run_variance=1e-6, fixed=[]) is None
+    on_bound = Interval(0.95, 0.8, 1.1, 0.1, 5.0, 0.01, 0.01)
+    assert rounds_to_decide(on_bound, 0.95, rounds=5, run=run) is None
+    assert rounds_to_decide(interval, 0.95, rounds=MOST_ROUNDS, run=quiet) is None
+    # A look that may spend nothing decides nothing.
+    nothing = Interval(0.90, 0.8, 1.1, 0.1, 5.0, 0.0, 0.01)
+    assert rounds_to_decide(nothing, 0.95, rounds=5, run=quiet) is None
