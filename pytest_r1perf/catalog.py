@@ -1,4 +1,4 @@
-"""The catalog: every topology, platform, recipe, workload and rule, the package's own and the user's."""
+"""The catalog: every topology, platform, recipe, workload, rule and GPU, the package's own and the user's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TypeVar
 from pytest_r1perf.antipatterns import Rule, load_rule
 from pytest_r1perf.datafile import Section, merged, read_yaml
 from pytest_r1perf.errors import R1PerfError, did_you_mean
+from pytest_r1perf.gpumodel import GpuModel, load_gpu
 from pytest_r1perf.platform import Platform, load_platform
 from pytest_r1perf.recipe import DEFAULT_RECIPE, Recipe, load_recipe
 from pytest_r1perf.topology import Topology, load_topology
@@ -18,7 +19,7 @@ from pytest_r1perf.workload import Workload, load_workload
 USER_FILE = "r1perf.yaml"
 """A file of this name in pytest's rootdir extends or overrides the package's own data."""
 
-_PACKAGE_FILES = ("topologies", "platforms", "recipes", "workloads", "antipatterns")
+_PACKAGE_FILES = ("topologies", "platforms", "recipes", "workloads", "antipatterns", "gpus")
 _DATA = Path(__file__).parent / "data"
 
 Noun = TypeVar("Noun")
@@ -33,6 +34,7 @@ class Catalog:
     recipes: Mapping[str, Recipe]
     workloads: Mapping[str, Workload]
     rules: Mapping[str, Rule]
+    gpus: Mapping[str, GpuModel]
 
     def topology(self, name: str) -> Topology:
         """The topology of that name."""
@@ -49,6 +51,10 @@ class Catalog:
     def workload(self, name: str) -> Workload:
         """The workload of that name."""
         return _named("workload", self.workloads, name)
+
+    def gpu_of(self, platform: Platform) -> GpuModel | None:
+        """What is known of a platform's GPU; ``None`` on a CPU and for a GPU that no ``gpus:`` names."""
+        return self.gpus.get(platform.accelerator)
 
 
 def load_catalog(user_files: Sequence[Path] = ()) -> Catalog:
@@ -67,6 +73,7 @@ def load_catalog(user_files: Sequence[Path] = ()) -> Catalog:
         recipes={DEFAULT_RECIPE.name: DEFAULT_RECIPE, **recipes},
         workloads=_load_all(load_workload, entries["workloads"]),
         rules=_load_all(load_rule, entries["antipatterns"]),
+        gpus=_load_all(load_gpu, entries["gpus"]),
     )
     _check_references(catalog, entries)
     return catalog

@@ -1,24 +1,27 @@
-"""What a finished run of the offline benchmark is: a sample, or the reason why it is none."""
+"""What a finished run of the offline benchmark is: a sample, a warm-up, or the reason why it is neither."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pytest_r1perf.caches import Action, Decision, Kernels
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.ended import Ended
 from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.launch.process import Exit, RankExit
 from pytest_r1perf.launch.ranks import log_name
-from pytest_r1perf.measurement import Measurement, Problem, Sample
+from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
 from pytest_r1perf.recipe import FlagValue
+from pytest_r1perf.roofline import Ceilings, NoCeilings, above, lowest
 from pytest_r1perf.sglang.downgrade import events_of
 from pytest_r1perf.sglang.events import Effect, Event, EventKind
 from pytest_r1perf.sglang.facts import LogFacts
 from pytest_r1perf.sglang.failure import classify
 from pytest_r1perf.sglang.log import LogReader
 from pytest_r1perf.sglang.nccl_verify import Outcome, verified_in
+from pytest_r1perf.sglang.result import METRICS as IN_RESULT
 from pytest_r1perf.sglang.result import Check, OfflineResult, read_result_lines
 from pytest_r1perf.site import LOG
 from pytest_r1perf.validity import ExpectedWorkload, check_offline
@@ -37,7 +40,8 @@ class FinishedRun:
 
     ``asked`` are the cell's flags with the values that this SGLang was given, ``stated`` the moved defaults that
     were given to it beside them, ``pins`` those that were left to it. ``gpus`` gives what the GPUs did in a timed
-    window of so many seconds.
+    window of so many seconds. ``ceilings``: the most that the hardware can do with this workload.
+    ``kernels``: what it wrote into kernel caches on disk.
     """
 
     facts: LogFacts
@@ -48,6 +52,8 @@ class FinishedRun:
     stated: Mapping[str, FlagValue]
     pins: Mapping[str, FlagValue]
     gpus: Callable[[float], Watched]
+    ceilings: Ceilings | NoCeilings | None = None
+    kernels: Kernels = field(default_factory=Kernels)
 
     @property
     def log(self) -> str:
@@ -55,14 +61,18 @@ class FinishedRun:
         return str(self.folder / LOG)
 
 
-def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample | Problem:
-    """Round ``number``: a sample that passed every check, or a broken run, or a number that is no measurement."""
+def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample | Discarded | Problem:
+    """Round ``number``: a sample that passed every check, or a broken run, or a number that is no measurement.
+
+    One that only compiled kernels for those after it is thrown away, also where its log shows that it did.
+    """
     lines = read_result_lines(run.folder / RESULT)
     finished = bool(lines) or (run.facts.table is not None and run.facts.table.complete)
     broken = _broken(run, finished)
     if broken is not None:
         return broken
     cell, workload, exit_ = measurement.cell, measurement.workload, run.ended.exit
+    ceilings = lowest(cell.platform.ceilings, run.ceilings)
     validity = check_offline(
         lines,
         run.facts.table,
@@ -73,10 +83,14 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
         ),
         facts=run.facts,
         returncode=run.ended.returncode if exit_.ended_by == "exit" else 0,
-        ceilings=cell.platform.ceilings,
+        ceilings={name: value for name, value in ceilings.items() if name in IN_RESULT},
+        bounds=_bounds(ceilings, run.ceilings),
         lines_before=0,
     )
     failed = list(validity.failed)
+    if validity.result is not None:  # what SGLang's line has not is computed from it
+        own = {name: value for name, value in _metrics(validity.result, cell).items() if name not in IN_RESULT}
+        failed += [Check("ceiling", sentence) for sentence in above(own, ceilings)]
     if not run.facts.server_args:
         failed.append(Check("resolved-arguments", "the log has no server_args: nothing shows what was measured"))
     events = _events(run)
@@ -85,6 +99,12 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     failed += [Check("nccl", str(one)) for one in collectives if one.outcome is Outcome.DOWNGRADED]
     gpus = run.gpus(validity.result.total_latency) if validity.result is not None else Watched()
     failed += [Check("throttled", sentence) for sentence in gpus.throttled]
+    warming = Decision(Action.KEEP) if validity.result is None else run.kernels.judged(validity.result.total_latency)
+    only_cold = all(check.name == "compilation" for check in failed)
+    if validity.result is not None and only_cold and warming.action is Action.DISCARD:
+        return Discarded(number, warming.sentence, _metrics(validity.result, cell), run.log)
+    if warming.action is Action.INVALID:
+        failed.append(Check("kernel-caches", warming.sentence))
     if validity.result is None or failed:
         cause = "; ".join(f"{check.name}: {check.sentence}" for check in failed)
         return Problem(Verdict.INVALID, cause, log=run.log)
@@ -92,6 +112,8 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     remarks += [event.text for event in events if event.kind is not EventKind.RETRACTION]  # validity tells those
     remarks += [str(one) for one in collectives if one.outcome is not Outcome.DOWNGRADED]
     remarks += _moved_defaults(run)
+    if warming.action is Action.REMARK:
+        remarks.append(warming.sentence)
     return Sample(
         round=number,
         metrics=_metrics(validity.result, cell),
@@ -100,7 +122,15 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
         remarks=tuple(remarks),
         events=tuple(event.plain() for event in events),
         telemetry=gpus.record,
+        ceiling=ceilings,
     )
+
+
+def _bounds(ceilings: Mapping[str, float], computed: Ceilings | NoCeilings | None) -> dict[str, str]:
+    """What sets those of the ceilings that were computed and not overridden."""
+    if not isinstance(computed, Ceilings):
+        return {}
+    return {name: computed.binding for name, value in computed.values.items() if ceilings[name] == value}
 
 
 def _broken(run: FinishedRun, finished: bool) -> Problem | None:

@@ -72,13 +72,14 @@ def check_offline(
     facts: LogFacts,
     returncode: int | None,
     ceilings: Mapping[str, float],
+    bounds: Mapping[str, str] | None = None,
     lines_before: int = 0,
 ) -> Validity:
     """Check one offline process: the lines of its result file, its printed table and its log.
 
-    ``ceilings`` maps a metric to the most that the hardware can do, in the metric's unit. ``lines_before``
-    lines were in the file when the process started: an earlier run's. Raises ValueError for a ceiling of an
-    unknown metric.
+    ``ceilings`` maps a metric to the most that the hardware can do, in the metric's unit; ``bounds`` names what sets
+    it, where it was computed. ``lines_before`` lines were in the file when the process started: an earlier run's.
+    Raises ValueError for a ceiling of an unknown metric.
     """
     unknown = sorted(set(ceilings) - set(METRICS))
     if unknown:
@@ -93,7 +94,7 @@ def check_offline(
         failed += _positive(result)
         failed += _workload(result, expected, facts)
         failed += _arithmetic(result)
-        failed += _below_ceilings(result, ceilings)
+        failed += _below_ceilings(result, ceilings, bounds or {})
         if table is not None:
             failed += _table_agrees(result, table)
     failed += _no_compilation(facts)
@@ -170,11 +171,12 @@ def _arithmetic(result: OfflineResult) -> Iterator[Check]:
             )
 
 
-def _below_ceilings(result: OfflineResult, ceilings: Mapping[str, float]) -> Iterator[Check]:
+def _below_ceilings(result: OfflineResult, ceilings: Mapping[str, float], bounds: Mapping[str, str]) -> Iterator[Check]:
     for key, ceiling in sorted(ceilings.items()):
         value = getattr(result, key)
         if not value <= ceiling:  # also when the ceiling is NaN: a check that cannot hold must not pass
-            yield Check("ceiling", f"{key} is {value}; the hardware's ceiling is {ceiling}")
+            what = f" ({bounds[key]})" if key in bounds else ""
+            yield Check("ceiling", f"{key} is {value}; the hardware's ceiling is {ceiling}{what}")
 
 
 def _table_agrees(result: OfflineResult, table: Table) -> Iterator[Check]:
