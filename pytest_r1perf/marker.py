@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 MARKER_LINE = (
     "perf(topology, n, min_tokps=None, recipe=None, workload=None, metric='total_throughput', tolerance=None, "
-    "platform=None, mode='offline', flags={}, env={}, timeout=None, rounds=None, quarantine_until=None): "
+    "platform=None, mode='offline' or 'engine', flags={}, env={}, timeout=None, rounds=None, quarantine_until=None): "
     "measure SGLang at this topology and number of prompts n, and judge the result against min_tokps and the "
     "stored baseline. Runs only when asked for: -m perf, --topology, --perf or an explicit node id."
 )
 
 DEFAULT_METRIC = "total_throughput"
 DEFAULT_WORKLOAD = "sharegpt"
-MODES = ("offline",)
+MODES = ("offline", "engine")
 _SERVE_ONLY = ("batch_size", "input_len", "output_len")
 
 
@@ -85,7 +85,7 @@ def perf(
     metric: str | Sequence[str] = DEFAULT_METRIC,
     tolerance: float | None = None,
     platform: str | None = None,
-    mode: Literal["offline"] = "offline",
+    mode: Literal["offline", "engine"] = "offline",
     flags: Mapping[str, FlagValue] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
@@ -104,7 +104,9 @@ def perf(
     fraction: 0.05 lets the metric be 5 % worse than the baseline. ``platform`` pins the test to one platform:
     it is skipped on every other. ``flags`` are logical server flags (``{"max_running_requests": 8}``) over
     the recipe's. ``timeout`` is in seconds for one process, start-up included. ``rounds`` is ``"MIN:MAX"``
-    processes. ``quarantine_until`` (``"2026-12-31"``) keeps a known-bad cell from failing up to that day.
+    processes. ``mode`` is ``"offline"``, SGLang's own benchmark in a fresh process each, or ``"engine"``, several
+    timed windows in one engine, which tests with the same server arguments share (docs/engine.md).
+    ``quarantine_until`` (``"2026-12-31"``) keeps a known-bad cell from failing up to that day.
 
     Mistakes are errors at collection.
     """

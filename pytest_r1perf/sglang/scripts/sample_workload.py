@@ -2,7 +2,7 @@
 
 Arguments: model path, data set path, number of prompts, seed, output length or "-", context length or "-".
 Prints one JSON object: the (input, output) token lengths in their order. What the benchmark then reports is
-checked against this, which was counted before it ran.
+checked against this, which was counted before it ran. The engine driver samples with the same functions.
 """
 
 import contextlib
@@ -32,23 +32,33 @@ def lengths(row: Any) -> list[int]:
     return [int(row.prompt_len), int(row.output_len)]
 
 
-def main(model: str, dataset: str, num_prompts: str, seed: str, output_len: str, context_len: str) -> None:
-    """Print the sampled lengths."""
+def sampled(
+    model: str, dataset: str, num_prompts: int, seed: int, output_len: "int | None", context_len: "int | None"
+) -> "tuple[Any, list[Any]]":
+    """The model's tokenizer and the sampled rows; SGLang's own words go to standard error."""
     import numpy
 
     with contextlib.redirect_stdout(sys.stderr):
         tokenizer = find(TOKENIZERS, "get_tokenizer")(model)
         sample = find(SAMPLERS, "sample_sharegpt_requests")
-        random.seed(int(seed))
-        numpy.random.seed(int(seed))
+        random.seed(seed)
+        numpy.random.seed(seed)
         rows = sample(
             dataset_path=dataset,
-            num_requests=int(num_prompts),
+            num_requests=num_prompts,
             tokenizer=tokenizer,
-            fixed_output_len=None if output_len == "-" else int(output_len),
-            context_len=None if context_len == "-" else int(context_len),
+            fixed_output_len=output_len,
+            context_len=context_len,
         )
+    return tokenizer, rows
+
+
+def main(model: str, dataset: str, num_prompts: str, seed: str, output_len: str, context_len: str) -> None:
+    """Print the sampled lengths."""
+    options = [None if text == "-" else int(text) for text in (output_len, context_len)]
+    _, rows = sampled(model, dataset, int(num_prompts), int(seed), *options)
     print(json.dumps([lengths(row) for row in rows]))
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

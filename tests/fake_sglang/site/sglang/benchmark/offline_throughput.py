@@ -133,6 +133,7 @@ def main() -> None:
     number = enter(folder / "calls.jsonl", call)
     mode = str(step(own.get("mode", "ok"), number))
     speed = float(step(own.get("speed", 4500.0), number)) * (1 + JITTER[number % len(JITTER)] * own.get("jitter", 1))
+    args.given = {**args.given, **dict(step(own.get("resolved", {}), number))}
     run(args, mode, speed, folder)
     with (folder / "spans.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"cell": cell, "start": start, "end": time.time()}) + "\n")

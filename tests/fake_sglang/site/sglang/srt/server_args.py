@@ -11,7 +11,27 @@ TYPES = {"int": int, "float": float}
 
 
 class ServerArgs:
-    """Only the parser of the real class."""
+    """Only the parser of the real class, and a record of what was given: ``given`` differs from the defaults."""
+
+    def __init__(self, given: dict[str, object], log_level: str) -> None:
+        self.given = given
+        self.log_level = log_level
+
+    @property
+    def load_format(self) -> str:
+        """As given."""
+        return str(self.given.get("load_format", "auto"))
+
+    @classmethod
+    def from_cli_args(cls, args: argparse.Namespace) -> ServerArgs:
+        """What a parsed command line gives."""
+        parser = argparse.ArgumentParser()
+        cls.add_cli_args(parser)
+        given = {name: value for name, value in vars(args).items() if value != parser.get_default(name)}
+        return cls(given, "info")
+
+    def resolve_once(self) -> None:
+        """As from 0.5.19 on: nothing is resolved before."""
 
     @staticmethod
     def add_cli_args(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,1 @@
+"""A stand-in for SGLang in the plugin's own tests: nothing of the real one is in here."""
