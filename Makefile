@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml
 rig: $(STAMP)
 	@echo "== the CPU rig: the real SGLang, a tiny model, a data set"
 	$(BIN)/r1perf rig install $(foreach arg,$(PIP_ARGS),--pip-arg $(arg))
-	$(BIN)/r1perf model make
+	$(BIN)/r1perf model make --weights
 	$(BIN)/r1perf dataset make
 
 rigs: rig

@@ -22,6 +22,7 @@ from pytest_r1perf.measure import RoundPlan
 from pytest_r1perf.measurement import Measurement, Problem
 from pytest_r1perf.offline import translated
 from pytest_r1perf.options import Update
+from pytest_r1perf.pair import assess_pair
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.runner import Runner, verdict_of
@@ -69,7 +70,7 @@ class Assessor:
         plan = self.runner.plan(spec, cell.platform)
         floor, notes = _floor(spec, cell, floor_platform)
         try:
-            stored = self._stored(cell)
+            stored = self._stored(cell) if self.runner.options.sglang_old is None else None
             environment = self.runner.environment(cell)
             version = environment.version
             # Before a reference is measured for nothing.
@@ -81,7 +82,9 @@ class Assessor:
             return Assessment(broken, self.result(broken, spec, nodeid, notes=notes))
         notes += [advice(rule) for rule in rules if rule.kind is RuleKind.ADVISORY]
         rule = _losing(rules)
-        if rule is None:
+        if rule is None and self.runner.options.sglang_old is not None:
+            measurement, result = assess_pair(self, cell, spec, nodeid, plan, floor, notes)
+        elif rule is None:
             measurement, result = self._assess_plain(cell, spec, nodeid, plan, stored, floor, notes)
         elif rule.kind is RuleKind.OOM:
             measurement, result = assess_oom(self, cell, spec, nodeid, rule, notes)
@@ -112,7 +115,7 @@ class Assessor:
         terms = self.terms(spec, cell.platform, plan, stored=stored, floor=floor)
 
         def judged(now: Measurement) -> tuple[Judgement, ...]:
-            return _judge_all(now, spec, stored, terms)
+            return _judge_all(now, spec, stored, terms, other_host=self._other_host(stored, cell))
 
         storing = self._stores(stored)
         measurement = self.runner.measure(
@@ -149,7 +152,19 @@ class Assessor:
         """Tolerance by option, then marker, then the baseline's own, then the platform's."""
         given = (self.runner.options.tolerance, spec.tolerance, stored.tolerance if stored else None)
         tolerance = next((value for value in given if value is not None), platform.tolerance)
-        return terms_for(platform, tolerance=tolerance, floor=floor, looks=len(plan.looks), metrics=len(spec.metrics))
+        return terms_for(
+            platform,
+            tolerance=tolerance,
+            floor=floor,
+            looks=plan.looks,
+            metrics=len(spec.metrics),
+            detect=self.runner.options.detect,
+        )
+
+    def _other_host(self, stored: Baseline | None, cell: Cell) -> bool:
+        """Whether another machine of this model measured the baseline; older ones don't say."""
+        host = stored.provenance.get("host") if stored is not None else None
+        return bool(host) and host != self.runner.host_names(cell)
 
     def _stores(self, stored: Baseline | None) -> bool:
         update = self.runner.options.update
@@ -222,6 +237,9 @@ class Assessor:
             notes=(*notes, *measurement.remarks, *remarks),
             quarantined=spec.quarantine_until is not None and datetime.date.today() <= spec.quarantine_until,
             error_rate=cell.platform.error_rate.per_cell,
+            missed_rate=cell.platform.error_rate.missed,
+            discarded=len(measurement.discarded) + sum(sample.discarded for sample in samples),
+            ceilings=_reached(measurement),
         )
 
     def _entry(self, measurement: Measurement) -> dict[str, Any]:
@@ -229,6 +247,7 @@ class Assessor:
             "samples": {name: list(measurement.values(name)) for name in measurement.samples[0].metrics},
             "protocol": dict(measurement.protocol),
             "provenance": {
+                "host": self.runner.host_names(measurement.cell),
                 "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
                 "session": self.runner.recorder.folder.name,
                 "rounds": len(measurement.samples),
@@ -243,15 +262,33 @@ class Assessor:
     def _reproduce(self, nodeid: str, cell: Cell) -> str:
         options = self.runner.options
         parts = ["pytest", nodeid, "--perf", "--perf-platform", cell.platform.name]
-        if options.sglang:
+        if options.sglang and options.sglang_old:
+            parts += ["--sglang", f"old={options.sglang_old}", "--sglang", f"new={options.sglang}"]
+        elif options.sglang:
             parts += ["--sglang", options.sglang]
+        if options.sglang_defaults:
+            parts.append("--perf-sglang-defaults")
         if options.tolerance is not None:
             parts += ["--perf-tolerance", f"{options.tolerance:g}"]
+        if options.detect is not None:
+            parts += ["--perf-detect", f"{options.detect:g}"]
         if options.rounds is not None:
             parts += ["--perf-rounds", f"{options.rounds[0]}:{options.rounds[1]}"]
+        for name, value in (("--perf-windows", options.windows), ("--perf-discard", options.discard)):
+            parts += [name, str(value)] if value is not None else []
         if options.gate:
             parts.append("--perf-gate")
         return shlex.join(parts)
+
+
+def _reached(measurement: Measurement) -> dict[str, float]:
+    """The median fraction of the hardware's bound that the rounds reached, by metric."""
+    fractions: dict[str, list[float]] = {}
+    for sample in measurement.samples:
+        for metric, bound in sample.ceiling.items():
+            if metric in sample.metrics:
+                fractions.setdefault(metric, []).append(sample.metrics[metric] / bound)
+    return {metric: statistics.median(values) for metric, values in fractions.items()}
 
 
 def _losing(rules: Sequence[Rule]) -> Rule | None:
@@ -270,14 +307,14 @@ def _floor(spec: PerfSpec, cell: Cell, floor_platform: str | None) -> tuple[floa
 
 
 def _judge_all(
-    measurement: Measurement, spec: PerfSpec, stored: Baseline | None, terms: Terms
+    measurement: Measurement, spec: PerfSpec, stored: Baseline | None, terms: Terms, *, other_host: bool
 ) -> tuple[Judgement, ...]:
     """One judgement a metric; the floor is the first one's."""
     comparable = stored is not None and not differences(stored.protocol, measurement.protocol)
     judgements = []
     for number, metric in enumerate(spec.metrics):
         values = stored.samples.get(metric) if stored is not None and comparable else None
-        reference = Reference(values) if values else None
+        reference = Reference(values, other_host=other_host) if values else None
         own = terms if number == 0 else replace(terms, floor=None)
         judgements.append(judge(metric, measurement.values(metric), reference, own))
     return tuple(judgements)

@@ -77,6 +77,18 @@ class Cell:
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
+    @property
+    def engine_key(self) -> str:
+        """The same for two cells that one SGLang engine can measure: all but the workload and the limit of time."""
+        asked = [
+            self.platform.name,
+            self.topology.name,
+            self.platform.model_path,
+            sorted((name, str(value)) for name, value in self.flags.items()),
+            sorted(self.env.items()),
+        ]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+
 
 def cell_of(spec: PerfSpec, platform: Platform, catalog: Catalog) -> Cell:
     """The cell that a marker means on a platform.

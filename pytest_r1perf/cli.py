@@ -7,9 +7,14 @@ from pathlib import Path
 
 import click
 
+from pytest_r1perf.bisect.command import bisect_command
+from pytest_r1perf.comparecmd import compare_command
 from pytest_r1perf.doctor.commands import doctor_command
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.noisecmd import noise_command
+from pytest_r1perf.powercmd import power_command
 from pytest_r1perf.rig.commands import dataset_group, model_group, rig_group
+from pytest_r1perf.trendcmd import trend_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,6 +27,8 @@ cli.add_command(rig_group)
 cli.add_command(model_group)
 cli.add_command(dataset_group)
 cli.add_command(doctor_command)
+for _command in (noise_command, power_command, trend_command, compare_command, bisect_command):
+    cli.add_command(_command)
 
 
 @cli.command("plan", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})

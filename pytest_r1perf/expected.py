@@ -41,7 +41,7 @@ def assess_slower(
         measurement = assessor.runner.measure(cell, nodeid, upto, lambda now: False)
         if measurement.problem is not None or len(measurement.samples) < look:
             return measurement, assessor.result(measurement, spec, nodeid, notes=notes)
-        against = Reference(reference.values(metric), same_session=True)
+        against = Reference(reference.values(metric), same_session=True, grows=True)
         judgement = judge_antipattern(metric, measurement.values(metric), against, terms)
         if judgement.verdict is not Verdict.UNDECIDED:
             break

@@ -1,8 +1,8 @@
 """Repeat in rounds: pooled, never retried until something passes.
 
-How many rounds, and after which of them the data are looked at, is planned before the first one: at the
-minimum and at the maximum. The error rate is shared over those looks (``verdict.terms_for``), so looking early
-costs what it must and no more.
+How many rounds there may be is planned before the first one; from the minimum on the data are looked at after each.
+The error rates are spent over those looks (:mod:`pytest_r1perf.sequential`), so looking early costs what it must
+and no more.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pytest_r1perf.cell import Cell
-from pytest_r1perf.measurement import Measurement, Problem, Sample
+from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
 from pytest_r1perf.recorder import Kept
+from pytest_r1perf.sglang.protocol import differences
+from pytest_r1perf.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class RoundPlan:
     @property
     def looks(self) -> tuple[int, ...]:
         """The numbers of rounds after which a verdict may be taken."""
-        return (self.minimum,) if self.minimum == self.maximum else (self.minimum, self.maximum)
+        return tuple(range(self.minimum, self.maximum + 1))
 
 
 class Budget:
@@ -50,49 +52,117 @@ class Mode(Protocol):
         """Preflight: the cell's command, environment and workload, or the problem; starts no benchmark."""
         ...
 
-    def round(self, prepared: Measurement, number: int) -> tuple[Measurement, Sample | Problem]:
+    def round(self, prepared: Measurement, number: int) -> tuple[Measurement, Sample | Discarded | Problem]:
         """One more round; also gives the measurement with what this round told of it (protocol, arguments)."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One environment's way of measuring, and its pen.
+
+    ``kept`` gives the rounds that the session already has of what was prepared. ``record`` is called with each fresh
+    round as soon as it is known; an :class:`OSError` from it (a full disk) passes through.
+    """
+
+    mode: Mode
+    kept: Callable[[Measurement], Kept]
+    record: Callable[[Measurement, Sample | Discarded], None]
+
+    def begin(self, cell: Cell, plan: RoundPlan) -> Measurement:
+        """What is prepared, with the rounds that there are already."""
+        measurement = replace(self.mode.prepare(cell), planned_rounds=plan.maximum)
+        if measurement.problem is not None:
+            return measurement
+        kept = self.kept(measurement)
+        return replace(
+            measurement,
+            samples=kept.samples,
+            protocol=kept.protocol,
+            resolved=kept.resolved,
+            problem=kept.problem,
+            remarks=(*measurement.remarks, *kept.remarks),
+        )
+
+    def another(self, measurement: Measurement) -> Measurement:
+        """One fresh round more, or the problem that ends it; processes that only warmed caches do not count."""
+        number = len(measurement.samples) + 1
+        while True:
+            # Each round says anew how it was measured: rounds that differ in it must not be pooled.
+            told, outcome = self.mode.round(replace(measurement, protocol={}, resolved={}), number)
+            if isinstance(outcome, Problem):
+                return replace(_first_told(measurement, told), problem=outcome)
+            if measurement.protocol and told.protocol:
+                changed = differences(measurement.protocol, told.protocol)
+                if changed:
+                    cause = f"protocol: round {number} was not measured like those before it: {'; '.join(changed)}"
+                    return replace(measurement, problem=Problem(Verdict.INVALID, cause, log=outcome.log))
+            measurement = _first_told(measurement, told)
+            if isinstance(outcome, Sample):
+                measurement = replace(measurement, samples=(*measurement.samples, outcome))
+                self.record(measurement, outcome)
+                return measurement
+            measurement = replace(measurement, discarded=(*measurement.discarded, outcome))
+            self.record(measurement, outcome)
+
+
 def measure(
-    cell: Cell,
-    mode: Mode,
-    plan: RoundPlan,
-    *,
-    decided: Callable[[Measurement], bool],
-    budget: Budget,
-    kept: Callable[[Measurement], Kept],
-    record: Callable[[Measurement, Sample], None],
+    cell: Cell, side: Side, plan: RoundPlan, *, decided: Callable[[Measurement], bool], budget: Budget
 ) -> Measurement:
-    """Measure a cell: the rounds that the session already has of what was prepared, then fresh ones.
+    """Measure a cell: the rounds that the session already has of it, then fresh ones.
 
     The first problem ends it: a broken or invalid round is the cell's verdict, whatever the others say.
-    ``record`` is called with each fresh sample as soon as it is known; an :class:`OSError` from it (a full
-    disk) passes through.
     """
-    measurement = replace(mode.prepare(cell), planned_rounds=plan.maximum)
-    if measurement.problem is not None:
-        return measurement
-    earlier = kept(measurement)
-    measurement = replace(
-        measurement,
-        samples=earlier.samples,
-        protocol=earlier.protocol,
-        resolved=earlier.resolved,
-        problem=earlier.problem,
-    )
-    if measurement.problem is not None:
-        return measurement
-    while len(measurement.samples) < plan.maximum:
+    measurement = side.begin(cell, plan)
+    while measurement.problem is None and len(measurement.samples) < plan.maximum:
         done = len(measurement.samples)
         if done in plan.looks and decided(measurement):
             break
         if budget.spent:
-            return replace(measurement, remarks=(*measurement.remarks, f"--perf-budget was spent after {done} rounds"))
-        measurement, outcome = mode.round(measurement, done + 1)
-        if isinstance(outcome, Problem):
-            return replace(measurement, problem=outcome)
-        measurement = replace(measurement, samples=(*measurement.samples, outcome))
-        record(measurement, outcome)
+            return _cut_short(measurement)
+        measurement = side.another(measurement)
     return measurement
+
+
+def measure_pair(
+    cell: Cell,
+    old: Side,
+    new: Side,
+    plan: RoundPlan,
+    *,
+    decided: Callable[[Measurement, Measurement], bool],
+    budget: Budget,
+) -> tuple[Measurement, Measurement]:
+    """Measure a cell in two environments in turn: old new, new old, old new, ...
+
+    So a host that drifts, warms up or slows down does so for both. Looks are taken when both have as many rounds; the
+    first problem of either side ends it.
+    """
+    sides = [old, new]
+    both = [side.begin(cell, plan) for side in sides]
+    while all(side.problem is None for side in both):
+        counts = [len(side.samples) for side in both]
+        done = min(counts)
+        if done >= plan.maximum or (counts[0] == counts[1] and done in plan.looks and decided(both[0], both[1])):
+            break
+        if budget.spent:
+            both = [_cut_short(side) for side in both]
+            break
+        for which in (0, 1) if done % 2 == 0 else (1, 0):
+            if counts[which] == done:
+                both[which] = sides[which].another(both[which])
+                if both[which].problem is not None:
+                    break
+    return both[0], both[1]
+
+
+def _first_told(measurement: Measurement, told: Measurement) -> Measurement:
+    """What the first round told of how it is measured is kept."""
+    if measurement.protocol:
+        return replace(told, protocol=measurement.protocol, resolved=measurement.resolved)
+    return told
+
+
+def _cut_short(measurement: Measurement) -> Measurement:
+    remark = f"--perf-budget was spent after {len(measurement.samples)} rounds"
+    return replace(measurement, remarks=(*measurement.remarks, remark))

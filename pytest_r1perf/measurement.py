@@ -12,11 +12,13 @@ from pytest_r1perf.workload import SampledWorkload
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed window that passed every validity check.
+    """One round: a process, with one timed window or (``engine`` mode) several, each of which passed every check.
 
-    ``metrics`` are in the units of :mod:`pytest_r1perf.metrics`; ``wall_s`` is the whole process, start-up
+    ``metrics`` are in the units of :mod:`pytest_r1perf.metrics`, the geometric mean over the ``windows`` where there
+    are several; ``discarded`` windows before them warmed the engine up. ``wall_s`` is the whole process, start-up
     included; ``remarks`` are things seen that don't make it invalid. ``events`` are what SGLang's log and
-    resolved arguments tell beside that, ``telemetry`` what the GPUs did in the timed window.
+    resolved arguments tell beside that, ``telemetry`` what the GPUs did in the timed windows, ``ceiling`` the most
+    that the hardware can do, by metric.
     """
 
     round: int
@@ -26,6 +28,19 @@ class Sample:
     remarks: tuple[str, ...] = ()
     events: tuple[Mapping[str, object], ...] = ()
     telemetry: Mapping[str, object] = field(default_factory=dict)
+    windows: tuple[Mapping[str, float], ...] = ()
+    discarded: int = 0
+    ceiling: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """A round that is no measurement and no fault: a process that warmed kernel caches on disk for the next."""
+
+    round: int
+    reason: str
+    metrics: Mapping[str, float]
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,7 @@ class Measurement:
 
     cell: Cell
     samples: tuple[Sample, ...] = ()
+    discarded: tuple[Discarded, ...] = ()
     problem: Problem | None = None
     planned_rounds: int = 0
     command: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -31,6 +32,7 @@ class PerfOptions:
     """What the user asked for; paths are absolute, times in seconds.
 
     ``selects``: perf tests run. ``narrows``: and nothing else does (with ``-m`` pytest's own filter decides).
+    ``sglang``: the environment under test. ``sglang_old``: the one that it is compared with, in place of baselines.
     """
 
     topologies: tuple[str, ...]
@@ -38,10 +40,14 @@ class PerfOptions:
     narrows: bool
     platform: str | None
     sglang: str | None
+    sglang_old: str | None
     update: Update
     gate: bool
     tolerance: float | None
+    detect: float | None
     rounds: tuple[int, int] | None
+    windows: int | None
+    discard: int | None
     budget_s: float | None
     out: Path
     resume: bool
@@ -81,8 +87,10 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--sglang",
         dest="perf_sglang",
+        action="append",
         metavar="PATH",
-        help="SGLang environment: a virtual environment's folder, a Python, or image:NAME; ini: perf_sglang",
+        help="SGLang environment: a virtual environment's folder, a Python, or image:NAME; ini: perf_sglang. "
+        "Twice, as old=PATH and new=PATH: measure both in turn and compare them with each other",
     )
     group.addoption("--perf-update", action="store_true", default=False, help="store the measured samples as baselines")
     group.addoption(
@@ -97,7 +105,16 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--perf-tolerance", metavar="FRACTION", help="tolerance for every cell, e.g. 0.05, over markers and baselines"
     )
+    group.addoption(
+        "--perf-detect", metavar="FRACTION", help="the drop that a PASS excludes, where that is more than the tolerance"
+    )
     group.addoption("--perf-rounds", metavar="MIN:MAX", help="processes to measure a cell with, e.g. 3:8 or 5")
+    group.addoption("--perf-windows", metavar="N", help="engine mode: timed windows of a cell in one engine")
+    group.addoption(
+        "--perf-discard",
+        metavar="N",
+        help="engine mode: windows of a cell that are thrown away before them, as warm-up",
+    )
     group.addoption("--perf-budget", metavar="TIME", help="start no further round after this time, e.g. 45m, 2h, 600s")
     group.addoption(
         "--perf-out", metavar="DIR", help="directory for results and logs; ini: perf_out (default: .r1perf)"
@@ -131,18 +148,27 @@ def read_options(config: pytest.Config) -> PerfOptions:
     if option("perf_update") and option("perf_update_new"):
         raise R1PerfError("--perf-update and --perf-update-new contradict each other: give one of them")
     rounds = option("perf_rounds")
+    old, new = _environments(config.invocation_params.dir, option("perf_sglang") or ())
+    if old is not None and (option("perf_update") or option("perf_update_new")):
+        raise R1PerfError(
+            "--sglang old=... new=... compares two environments and stores no baseline: leave --perf-update out, or "
+            "give one --sglang"
+        )
     gate = option("perf_gate")
     return PerfOptions(
         topologies=topologies,
         narrows=bool(topologies) or option("perf"),
         selects=bool(topologies) or option("perf") or asks_for_perf(option("markexpr", "") or ""),
         platform=option("perf_platform") or config.getini("perf_platform") or None,
-        sglang=_place(config.invocation_params.dir, option("perf_sglang"))
-        or _place(config.rootpath, config.getini("perf_sglang")),
+        sglang=new or _place(config.rootpath, config.getini("perf_sglang")),
+        sglang_old=old,
         update=Update.ALL if option("perf_update") else Update.NEW if option("perf_update_new") else Update.NO,
         gate=bool(config.getini("perf_gate")) if gate is None else gate,
-        tolerance=_tolerance(option("perf_tolerance")),
+        tolerance=_fraction("--perf-tolerance", option("perf_tolerance")),
+        detect=_fraction("--perf-detect", option("perf_detect")),
         rounds=_rounds(rounds),
+        windows=_count("--perf-windows", option("perf_windows"), least=1),
+        discard=_count("--perf-discard", option("perf_discard"), least=0),
         budget_s=parse_time(option("perf_budget")),
         out=config.rootpath / (option("perf_out") or config.getini("perf_out") or ".r1perf"),
         resume=option("perf_resume"),
@@ -202,7 +228,7 @@ def _names(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _tolerance(text: str | None) -> float | None:
+def _fraction(name: str, text: str | None) -> float | None:
     if text is None:
         return None
     try:
@@ -210,8 +236,16 @@ def _tolerance(text: str | None) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise R1PerfError(f"--perf-tolerance must be a fraction from 0 to below 1 (0.05 is 5 %), got {text!r}")
+        raise R1PerfError(f"{name} must be a fraction from 0 to below 1 (0.05 is 5 %), got {text!r}")
     return value
+
+
+def _count(name: str, text: str | None, *, least: int) -> int | None:
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < least:
+        raise R1PerfError(f"{name} must be a whole number of at least {least}, got {text!r}")
+    return int(text)
 
 
 def _rounds(text: str | None) -> tuple[int, int] | None:
@@ -221,6 +255,20 @@ def _rounds(text: str | None) -> tuple[int, int] | None:
         return parse_rounds(text)
     except R1PerfError as error:
         raise R1PerfError(f"--perf-rounds: {error}") from None
+
+
+def _environments(base: Path, given: Sequence[str]) -> tuple[str | None, str | None]:
+    """(old, new) of what ``--sglang`` was given: one path, or both sides by name."""
+    sides = {side: text for text in given for side, _, _ in [text.partition("=")] if side in ("old", "new")}
+    plain = [text for text in given if text.partition("=")[0] not in ("old", "new")]
+    if not sides and len(plain) <= 1:
+        return None, _place(base, plain[0] if plain else None)
+    paths = {side: _place(base, text.partition("=")[2]) for side, text in sides.items()}
+    if plain or len(given) != 2 or not (paths.get("old") and paths.get("new")):
+        raise R1PerfError(
+            f"--sglang takes one environment, or two as --sglang old=PATH --sglang new=PATH; got {', '.join(given)}"
+        )
+    return paths["old"], paths["new"]
 
 
 def _place(base: Path, text: str | None) -> str | None:

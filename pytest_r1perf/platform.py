@@ -20,7 +20,9 @@ class Noise:
     """How much a platform's numbers move when nothing changes, as coefficients of variation.
 
     ``run_cv``: between processes of one session, from ``runs`` of them; ``session_cv``: between sessions
-    (days, or hours apart), from ``sessions`` of them; it enters every comparison of two sessions.
+    (days, or hours apart), from ``sessions`` of them; it enters every comparison of two sessions. ``sample_cv``:
+    between the timed windows of one engine, from ``samples`` of them, after the first ``discard`` were thrown
+    away; ``host_cv``: between hosts of one model, from ``hosts`` of them. ``None`` where nothing was measured.
     """
 
     run_cv: float
@@ -28,15 +30,24 @@ class Noise:
     session_cv: float
     sessions: int
     source: str
+    sample_cv: float | None = None
+    samples: int | None = None
+    discard: int = 1
+    host_cv: float | None = None
+    hosts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRate:
-    """The night's false-alarm rate and how many cells share it (design: error control)."""
+    """The night's false-alarm rate and how many cells share it (design: error control).
+
+    ``missed`` is the other side: how often one cell's PASS may hide a drop that it is said to exclude.
+    """
 
     per_night: float
     suite_size: int
     source: str
+    missed: float = 0.025
 
     @property
     def per_cell(self) -> float:
@@ -51,6 +62,9 @@ class Platform:
     ``accelerator`` is the exact GPU name, or ``cpu``; ``gpus_per_node`` is ``None`` on a CPU, where the
     usable cores count instead. ``model_path``, ``sglang`` and the data sets' paths may hold ``$VARIABLES``
     and ``{r1perf_home}``. ``timeout_s`` ends a process that takes longer (seconds, start-up included).
+    ``detect`` is the drop that a PASS excludes where that is more than the tolerance; ``windows`` is the number of
+    timed windows of a cell in one engine; ``outputs_min_share`` the share of greedy tokens that two environments
+    must have in common, ``None`` to report it only.
     """
 
     name: str
@@ -73,6 +87,9 @@ class Platform:
     share_host: bool
     launch: LaunchSettings
     source: str
+    detect: float | None = None
+    windows: int = 3
+    outputs_min_share: float | None = None
 
     @property
     def is_cpu(self) -> bool:
@@ -109,8 +126,13 @@ def load_platform(name: str, data: Section) -> Platform:
         share_host=data.flag("share_host"),
         launch=load_launch(data.section("launch")),
         source=data.text("source"),
+        detect=_sourced(data.section("detect"), below=1.0) if data.get("detect") is not None else None,
+        windows=_windows(data.section("engine")) if data.get("engine") is not None else 3,
+        outputs_min_share=_min_share(data.section("outputs")) if data.get("outputs") is not None else None,
     )
     data.done()
+    if platform.detect is not None and platform.detect < platform.tolerance:
+        data.fail(f"{platform.detect:g} is below the tolerance {platform.tolerance:g}: leave it out", "detect")
     return platform
 
 
@@ -189,9 +211,28 @@ def _noise(data: Section) -> Noise:
         session_cv=data.number("session_cv", below=1.0),
         sessions=data.integer("sessions", minimum=2),
         source=data.text("source"),
+        sample_cv=data.number("sample_cv", below=1.0) if data.get("sample_cv") is not None else None,
+        samples=data.integer("samples", minimum=2) if data.get("samples") is not None else None,
+        discard=data.integer("discard", 1, minimum=0),
+        host_cv=data.number("host_cv", below=1.0) if data.get("host_cv") is not None else None,
+        hosts=data.integer("hosts", minimum=2) if data.get("hosts") is not None else None,
     )
     data.done()
     return noise
+
+
+def _windows(data: Section) -> int:
+    windows = data.integer("windows", minimum=1)
+    data.text("source")
+    data.done()
+    return windows
+
+
+def _min_share(data: Section) -> float:
+    share = data.number("min_share", below=1.0 + 1e-9)
+    data.text("source")
+    data.done()
+    return share
 
 
 def _error_rate(data: Section) -> ErrorRate:
@@ -199,6 +240,7 @@ def _error_rate(data: Section) -> ErrorRate:
         per_night=data.number("per_night", below=0.5),
         suite_size=data.integer("suite_size"),
         source=data.text("source"),
+        missed=data.number("missed", below=0.5) if data.get("missed") is not None else 0.025,
     )
     data.done()
     return rate

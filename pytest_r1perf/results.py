@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_r1perf.statistics import Interval
 from pytest_r1perf.verdict import Judgement, Verdict
+
+OLD_ENVIRONMENT = "old environment"
+"""What a cell is compared with in a session of two environments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class CellResult:
     ``hardware`` is the key; ``hardware_name`` and ``hardware_count`` are the rest of it, empty and 0 where the
     cell came to no hardware (it is then ``"none"``, or what this host has).
     ``notes`` are sentences for the report: advisories, floors not applied, what differs from the baseline.
+    ``against`` is what it is compared with. ``discarded`` processes and windows only warmed up. ``ceilings`` are the
+    fractions of the hardware's bound that were reached, by metric. ``outputs`` are lines on two environments' answers.
     ``entry`` is what a baseline would store, ``None`` when there is nothing to store.
     """
 
@@ -46,8 +53,13 @@ class CellResult:
     quarantined: bool = False
     failed: bool = False
     error_rate: float = 0.0
+    missed_rate: float = 0.0
     hardware_name: str = ""
     hardware_count: int = 0
+    against: str = "baseline"
+    outputs: tuple[str, ...] = ()
+    discarded: int = 0
+    ceilings: Mapping[str, float] = field(default_factory=dict)
     entry: Mapping[str, Any] | None = None
 
     @property
@@ -57,6 +69,11 @@ class CellResult:
             return None
         return MeasuredOn(self.hardware, self.hardware_name, self.hardware_count)
 
+    @property
+    def side_by_side(self) -> bool:
+        """Whether two environments of one session were compared, not a session with a baseline."""
+        return self.against == OLD_ENVIRONMENT
+
     def as_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, texts and numbers only."""
         data = asdict(self)
@@ -65,6 +82,7 @@ class CellResult:
             judgement["verdict"] = judgement["verdict"].value
         data["judgements"] = list(data["judgements"])
         data["notes"] = list(self.notes)
+        data["outputs"] = list(self.outputs)
         return data
 
 
@@ -74,7 +92,22 @@ def result_from(data: Mapping[str, Any]) -> CellResult:
     plain["verdict"] = Verdict(plain["verdict"])
     plain["judgements"] = tuple(_judgement(item) for item in plain["judgements"])
     plain["notes"] = tuple(plain["notes"])
+    plain["outputs"] = tuple(plain["outputs"])
     return CellResult(**plain)
+
+
+def verdict_line(result: CellResult) -> dict[str, Any]:
+    """A result's line in the session's record. An endless limit (nothing was known yet) is ``null`` there."""
+    now = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+    return {"kind": "verdict", "time": now, "result": _finite(result.as_dict())}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _judgement(data: Mapping[str, Any]) -> Judgement:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.grouping import Upcoming, group_by_engine, send_groups_together
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.options import PerfOptions, Update
 from pytest_r1perf.selection import FLOOR_PLATFORM, SPEC, Checker, named_by_id, select
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from pytest_r1perf.catalog import Catalog
     from pytest_r1perf.cell import Cell
     from pytest_r1perf.hardware import Hardware
+    from pytest_r1perf.platform import Platform
     from pytest_r1perf.records import SessionFolder
     from pytest_r1perf.results import CellResult
     from pytest_r1perf.runner import Runner
-    from pytest_r1perf.sglang.environment import SglangEnvironment
     from pytest_r1perf.site import Site
     from pytest_r1perf.sites import Sites
     from pytest_r1perf.testrun import TestRun  # noqa: F401 (in a quoted annotation)
@@ -50,6 +51,7 @@ class PerfSession:
         self._specs: list[PerfSpec] = []
         self._unused: list[str] | None = None
         self._sites: Sites | None = None
+        self._upcoming = Upcoming()
         self._planned_refusals = False
         worker = getattr(config, "workerinput", None)
         self.worker: str | None = worker["workerid"] if worker is not None else None
@@ -96,17 +98,31 @@ class PerfSession:
 
     # -- collection ----------------------------------------------------------------------------------------
 
+    def _engine_key(self, spec: PerfSpec) -> str | None:
+        """What tests of one engine share; the catalog is read only where a test asks for an engine."""
+        if spec.mode != "engine":
+            return None
+        from pytest_r1perf.grouping import engine_keys
+        from pytest_r1perf.runner import DEFAULT_PLATFORM
+
+        def platform_of(spec: PerfSpec) -> Platform:
+            return self.catalog.platform(self.options.platform or spec.platform or DEFAULT_PLATFORM)
+
+        return engine_keys(platform_of, self.catalog)(spec)
+
     def check_names(self) -> None:
         """Refuse wrong data files and unknown names of options before anything is collected."""
         _ = self.catalog
+        send_groups_together(self.config)
         for name in self.options.topologies:
             self.catalog.topology(name)
         if self.options.platform is not None:
             self.catalog.platform(self.options.platform)
-        if self.options.sglang is not None:
-            from pytest_r1perf.runner import check_here
+        for given in (self.options.sglang_old, self.options.sglang):
+            if given is not None:
+                from pytest_r1perf.runner import check_here
 
-            check_here(self.options.sglang, self.catalog, self.options.platform)
+                check_here(given, self.catalog, self.options.platform)
         if not self.only_looks:
             _ = self.folder
 
@@ -124,8 +140,9 @@ class PerfSession:
     def select(self, items: list[pytest.Item]) -> None:
         """Keep what was asked for; tell pytest of the rest."""
         kept, dropped = select(items, self.options, named_by_id(self.config))
+        group_by_engine(kept, self._engine_key)
+        items[:] = kept
         if dropped:
-            items[:] = kept
             self.config.hook.pytest_deselected(items=dropped)
         self.deselected = sum(SPEC in item.stash for item in dropped)
         self._specs = [item.stash[SPEC] for item in (*kept, *dropped) if SPEC in item.stash]
@@ -133,6 +150,8 @@ class PerfSession:
     def collected(self, items: list[pytest.Item]) -> None:
         """What is left to run when every plugin has deselected its part (``-k``, ``-m``, ``--lf``)."""
         self.selected = sum(SPEC in item.stash for item in items)
+        if self.selected:
+            self._upcoming.collected(items)
         if self.selected and self.worker is None and not self.only_looks:
             _ = self.folder
 
@@ -189,6 +208,7 @@ class PerfSession:
         if spec is not None:
             from pytest_r1perf.testrun import TestRun
 
+            self._upcoming.begun(item)
             floor_platform = getattr(getattr(item, "module", None), FLOOR_PLATFORM, None)
             try:
                 item.stash[RUN] = TestRun(item, spec, self.assessor, self.options, floor_platform)
@@ -237,21 +257,21 @@ class PerfSession:
         """What gets nodes and environments and runs rounds, with its records and logs in ``folder``."""
         from pytest_r1perf.devices import lease_directory
         from pytest_r1perf.gpuwatch import GpuWatch
-        from pytest_r1perf.offline import OfflineMode
+        from pytest_r1perf.modes import SessionModes
         from pytest_r1perf.recorder import Recorder
         from pytest_r1perf.runner import Runner
         from pytest_r1perf.site import Session
         from pytest_r1perf.sites import Sites
 
-        def mode(site: Site, environment: SglangEnvironment) -> OfflineMode:
-            return OfflineMode(
-                site=site,
-                environment=environment,
-                folder=folder.path,
-                watch=lambda uuids: GpuWatch(self.nvml, uuids, self.progress.line),
-                show=self.progress.show,
-                sglang_defaults=self.options.sglang_defaults,
-            )
+        modes = SessionModes(
+            folder=folder.path,
+            watch=lambda uuids: GpuWatch(self.nvml, uuids, self.progress.line),
+            show=self.progress.show,
+            sglang_defaults=self.options.sglang_defaults,
+            windows=self.options.windows,
+            discard=self.options.discard,
+            gpu_of=self.catalog.gpu_of,
+        )
 
         def started() -> Session:
             configured = self.options.lease_dir
@@ -259,7 +279,7 @@ class PerfSession:
 
         recorder = Recorder(folder, self.worker or "main")
         self._sites = Sites(started, self.progress.line)
-        return Runner(self.options, self.catalog, recorder, self._sites, self._lease, mode)
+        return Runner(self.options, self.catalog, recorder, self._sites, self._lease, modes, self._upcoming)
 
     @cached_property
     def nvml(self) -> Any:
@@ -333,10 +353,13 @@ class PerfSession:
         begun = (self._folder is not None or self.selected) and self._planned.path.is_dir()
         if begun and exitstatus != pytest.ExitCode.INTERRUPTED:
             from pytest_r1perf.records import append
+            from pytest_r1perf.results import verdict_line
 
             with contextlib.suppress(OSError):
+                for result in self.results:
+                    append(self._planned, "main", verdict_line(result))
                 append(self._planned, "main", {"kind": "end", "exitstatus": int(exitstatus)})
-        if (self.undecided or self._planned_refusals) and exitstatus == pytest.ExitCode.OK:
+        if (self.undecided or self._planned_refusals or self.suite_regressed) and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @property
@@ -346,6 +369,16 @@ class PerfSession:
         return asked and not any(
             result.verdict.decided and not (result.quarantined and result.verdict.fails) for result in self.results
         )
+
+    @property
+    def suite_regressed(self) -> bool:
+        """Whether a new environment is surely slower over the suite, even if no cell by itself is."""
+        if self.options.sglang_old is None or not self.results:
+            return False
+        from pytest_r1perf.suite import suite_ratio
+
+        suite = suite_ratio(self.results)
+        return suite is not None and suite.regressed
 
     @property
     def has_summary(self) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from pytest_r1perf.antipatterns import RuleKind
 from pytest_r1perf.assess import Assessment, Assessor
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.grouping import plain_nodeid
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.options import PerfOptions
 from pytest_r1perf.outcomes import AntiPatternOutOfMemory, AntiPatternSlower, PerfFailure, PerfSkip
@@ -54,7 +55,7 @@ class TestRun:
         if self.is_lab:
             return
         try:
-            self.assessment = self.assessor.assess(self.spec, self.item.nodeid, self._floor_platform)
+            self.assessment = self.assessor.assess(self.spec, plain_nodeid(self.item), self._floor_platform)
         except CannotRun as reason:
             self._skip_or_fail(str(reason))
         except R1PerfError as error:
@@ -85,7 +86,7 @@ class TestRun:
     def measure(self, spec: PerfSpec) -> Assessment:
         """A further cell, for ``perf_lab``; raises for a broken measurement and for what can't run here."""
         try:
-            assessment = self.assessor.measured(spec, self.item.nodeid)
+            assessment = self.assessor.measured(spec, plain_nodeid(self.item))
         except CannotRun as reason:
             self._skip_or_fail(str(reason))
         self.results.append(assessment.result)

@@ -128,6 +128,15 @@ class Project:
         """What the fake does: per cell (``n50``), and else ``default``."""
         self.control_file.write_text(json.dumps({"default": default or {}, "cells": cells}))
 
+    def further_environment(
+        self, name: str, *, version: str | None = "0.5.20", greedy: Mapping[str, Any] | None = None, **default: Any
+    ) -> Path:
+        """One more environment, with a control folder ``NAME-fake`` of its own whose default is given."""
+        control = self.root / f"{name}-fake" / "control.json"
+        control.parent.mkdir()
+        control.write_text(json.dumps({"default": default, "cells": {}, "greedy": greedy or {}}))
+        return make_environment(self.root / name, control=control, version=version)
+
     def slow_cell(self, cell: str = "n50", **settings: Any) -> None:
         """Settings for a cell with ``max_running_requests`` 8, whose name is no Python name."""
         data = json.loads(self.control_file.read_text())
@@ -167,9 +176,9 @@ class Project:
             assert process.stdout is not None
             process.stdout.close()
 
-    def calls(self, cell: str | None = None) -> list[dict[str, Any]]:
+    def calls(self, cell: str | None = None, *, fake: Path | None = None) -> list[dict[str, Any]]:
         """The benchmark runs so far, of one cell or of all."""
-        path = self.fake / "calls.jsonl"
+        path = (fake or self.fake) / "calls.jsonl"
         if not path.exists():
             return []
         with path.open(encoding="utf-8") as file:
@@ -186,12 +195,13 @@ class Project:
         (call,) = self.calls(cell)
         return int(Path(f"/proc/{call['pid']}/stat").read_text().rpartition(")")[2].split()[1])
 
-    def reached(self, stage: str, calls: int = 1) -> None:
-        """Wait until the fake's run number ``calls`` is in this stage."""
+    def reached(self, stage: str, calls: int = 1, *, fake: Path | None = None) -> None:
+        """Wait until the fake's run number ``calls`` is in this stage; ``fake``: another environment's folder."""
+        folder = fake or self.fake
 
         def there() -> bool:
-            path = self.fake / "stage"
-            return len(self.calls()) >= calls and path.exists() and path.read_text() == stage
+            path = folder / "stage"
+            return len(self.calls(fake=folder)) >= calls and path.exists() and path.read_text() == stage
 
         wait_until(there, f"stage {stage} of run {calls}")
 
@@ -266,7 +276,7 @@ def verdicts(result: pytest.RunResult) -> list[str]:
         inside = inside or "performance (r1perf)" in line
         found = re.match(
             r"\S.*\s{2,}(PASS|IMPROVED|BASELINE STORED|REGRESSED|UNDECIDED|INVALID|INCOMPARABLE|NO BASELINE|OOM|HANG"
-            r"|INFRA|CONFIG|CRASH|XFAIL|XPASS|MEASURED)$",
+            r"|OUTPUTS CHANGED|INFRA|CONFIG|CRASH|XFAIL|XPASS|MEASURED)$",
             line,
         )
         if inside and found:

@@ -101,7 +101,7 @@ RECIPE = "recipes:\n  r:\n    source: x\n"
         ("topologies:\n  t: {tp_size: 1, source: x}\n  t: {tp_size: 2, source: x}\n", ":3: topologies.t: key stands"),
         ("platforms:\n  cpu:\n    tolerance: 0.5\n", ":3: platforms.cpu.tolerance: must be a mapping, got 0.5"),
         ("platforms:\n  cpu:\n    tolerance: {value: 1}\n", ":3: platforms.cpu.tolerance.value: must be above 0 and"),
-        ("platforms:\n  cpu:\n    rounds: {min: 9}\n", ":3: platforms.cpu.rounds: max 5 is below min 9"),
+        ("platforms:\n  cpu:\n    rounds: {min: 9}\n", ":3: platforms.cpu.rounds: max 6 is below min 9"),
         ("platforms:\n  cpu:\n    rounds: {max: 2.5}\n", ":3: platforms.cpu.rounds.max: must be a whole number"),
         ("platforms:\n  cpu:\n    min_conclusive_n: {value: 0.5}\n", ":3: platforms.cpu.min_conclusive_n.value: must"),
         ("platforms:\n  cpu:\n    error_rate: {per_night: 0.6}\n", ":3: platforms.cpu.error_rate.per_night: must be"),

@@ -35,7 +35,7 @@ def output(process: subprocess.Popen[str]) -> str:
 def test_the_record_has_one_line_a_round_with_everything(project: Project) -> None:
     project.perf("-k", "test_x").assert_outcomes(passed=1, deselected=1)
     records = project.records()
-    assert [line["kind"] for line in records] == ["start", "sample", "sample", "sample", "end"]
+    assert [line["kind"] for line in records] == ["start", "sample", "sample", "sample", "verdict", "end"]
     first = records[1]
     assert first["format"] == 1
     assert first["round"] == 1
@@ -106,7 +106,8 @@ def test_resuming_after_a_line_was_cut_in_two(project: Project) -> None:
     project.perf("--perf-resume", "-k", "test_x").assert_outcomes(passed=1, deselected=1)
     assert [sample["round"] for sample in project.samples()] == [1, 2, 3]
     assert len(project.calls()) == 3 + 2
-    assert [line["kind"] for line in project.records()] == ["start", "sample", "start", "sample", "sample", "end"]
+    kinds = [line["kind"] for line in project.records()]
+    assert kinds == ["start", "sample", "start", "sample", "sample", "verdict", "end"]
 
 
 def test_resuming_does_not_retry_a_broken_cell(project: Project) -> None:
@@ -423,3 +424,35 @@ def test_a_model_without_a_tokenizer(project: Project) -> None:
     result = project.perf("-k", "test_x")
     assert verdicts(result) == ["CONFIG"]
     assert lines_with(result, "Can't load tokenizer for")
+
+
+def killed_in_round_two(project: Project) -> Path:
+    """A session whose pytest was killed when one round was known; its record."""
+    project.control(n50={"mode": ["ok", "wait-benchmark", "ok"]})
+    with project.started("-k", "test_x") as process:
+        project.reached("benchmark", calls=2)
+        process.kill()
+        process.wait()
+    (record,) = project.out.glob("*/samples-main.jsonl")
+    return record
+
+
+def test_rounds_from_before_the_host_changed_are_not_pooled(project: Project) -> None:
+    record = killed_in_round_two(project)
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    (sample,) = [line for line in lines if line["kind"] == "sample"]
+    sample["host"]["kernel"] = "5.10.0-before"
+    record.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = project.perf("--perf-resume", "-k", "test_x")
+    result.assert_outcomes(passed=1, deselected=1)
+    assert len(project.calls("n50")) == 2 + 3  # two of the killed session, and all three rounds anew
+    (remark,) = lines_with(result, "1 earlier rounds are not used: since then the host changed (kernel 5.10.0-before")
+    assert remark
+
+
+def test_rounds_that_were_not_measured_alike_are_invalid(project: Project) -> None:
+    project.control(n50={"resolved": [{}, {"attention_backend": "intel_amx"}]})
+    result = project.perf("-k", "test_x")
+    result.assert_outcomes(failed=1, deselected=1)
+    assert lines_with(result, "INVALID: tp1 default n=50")
+    assert lines_with(result, "round 2 was not measured like those before it: attention_backend: torch_native -> intel")

@@ -12,14 +12,16 @@ def failure_message(result: CellResult) -> str:
     lines = [f"{result.verdict.value}: {result.label} on {result.platform}"]
     failing = [item for item in result.judgements if item.verdict.fails or not item.verdict.decided]
     if failing:
-        lines += [f"  {describe(item)}" for item in failing]
+        lines += [f"  {describe(item, result.against)}" for item in failing]
     if result.cause and not (failing and result.cause == failing[0].reason):
         lines.append(f"  cause: {result.cause}")
     changed = [note for note in result.notes if note.partition(": ")[0] in ("versions", "env", "command")]
     if changed and result.verdict is Verdict.REGRESSED:
-        lines.append("  changed since the baseline: " + "; ".join(changed[:6]))
+        lines.append(f"  changed since the {result.against}: " + "; ".join(changed[:6]))
     elif result.verdict is Verdict.REGRESSED and any(item.baseline is not None for item in result.judgements):
-        lines.append("  changed since the baseline: nothing in versions, environment or command line")
+        lines.append(f"  changed since the {result.against}: nothing in versions, environment or command line")
+    if result.verdict is Verdict.OUTPUTS_CHANGED:
+        lines += [f"  {line}" for line in result.outputs]
     if result.log:
         lines.append(f"  log: {result.log}")
     lines.append(f"  reproduce: {result.reproduce}")
@@ -31,16 +33,17 @@ def skip_message(result: CellResult) -> str:
     quarantine = "quarantined " if result.quarantined else ""
     reason = result.cause
     if result.judgements and result.verdict is Verdict.UNDECIDED:
-        reason = describe(next(item for item in result.judgements if item.verdict is Verdict.UNDECIDED))
+        item = next(item for item in result.judgements if item.verdict is Verdict.UNDECIDED)
+        reason = describe(item, result.against)
     return f"{quarantine}{result.verdict.value}: {result.label}: {reason}"
 
 
-def describe(item: Judgement) -> str:
+def describe(item: Judgement, against: str = "baseline") -> str:
     """One metric's verdict in one line, with everything it rests on."""
     parts = [f"{item.metric} {item.verdict.value}: median {number(item.median)} over {item.rounds} rounds"]
     if item.ratio is not None and item.baseline is not None:
         parts.append(
-            f"baseline {number(item.baseline)}, ratio {interval(item.ratio)}, tolerance {percent(item.tolerance)}"
+            f"{against} {number(item.baseline)}, ratio {interval(item.ratio)}, tolerance {percent(item.tolerance)}"
         )
     if item.floor is not None:
         mean = f", mean {interval(item.mean)}" if item.mean is not None else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pytest_r1perf.session import PerfSession
     from pytest_r1perf.verdict import Judgement
 
-_HEADERS = ("cell", "rounds", "median", "spread", "baseline", "ratio [interval]", "floor", "verdict")
+_HEADERS = ("cell", "rounds", "median", "spread", "{against}", "ratio [interval]", "floor", "verdict")
+_ALIGN = ("left", *("right",) * 6, "left")
 _LIST_LIMIT = 20
 _LEAST_WIDTH = 80
 _SHOWN_TO_HOLD = (Verdict.PASS, Verdict.IMPROVED)
@@ -35,6 +36,8 @@ def write_summary(reporter: pytest.TerminalReporter, session: PerfSession, *, in
         reporter.write_line(rows)
     for line in legend(session.results):
         reporter.write_line(line)
+    for line in over_the_suite(session.results):
+        reporter.write_line(line, bold=True, red=session.suite_regressed)
     for title, lines in lists(session.results, session.unused(), [str(path) for path in session.updated]):
         reporter.write_line("")
         reporter.write_line(title, bold=True)
@@ -84,18 +87,13 @@ def tables(results: Sequence[CellResult]) -> list[tuple[str, str]]:
             first = next(iter(result.medians), "total_throughput")
             by_metric.setdefault(first, []).append(_bare_row(result, first))
     found = []
+    against = sorted({result.against.split()[0] for result in results}) or ["baseline"]
     for name, rows in by_metric.items():
         metric = METRICS[name]
         better = "more is better" if metric.better > 0 else "less is better"
         title = f"{name} in {metric.unit}: {metric.meaning}; {better}"
-        found.append(
-            (
-                title,
-                tabulate(
-                    rows, headers=_HEADERS, disable_numparse=True, colalign=("left",) + ("right",) * 6 + ("left",)
-                ),
-            )
-        )
+        headers = [text.format(against="/".join(against)) for text in _HEADERS]
+        found.append((title, tabulate(rows, headers=headers, disable_numparse=True, colalign=_ALIGN)))
     return found
 
 
@@ -103,16 +101,36 @@ def legend(results: Iterable[CellResult]) -> list[str]:
     """What the columns mean, with this session's own numbers."""
     from pytest_r1perf.report.numbers import percent
 
-    rates = sorted({result.error_rate for result in results if result.judgements})
-    if not rates:
+    judged = [result for result in results if result.judgements]
+    if not judged:
         return []
-    tolerances = sorted({j.tolerance for result in results for j in result.judgements})
-    spread = " or ".join(percent(value) for value in tolerances)
+
+    def either(values: Iterable[str]) -> str:
+        return " or ".join(dict.fromkeys(values))
+
+    alarm = either(f"{rate:.2g}" for rate in sorted({result.error_rate for result in judged}))
+    missed = either(f"{rate:.2g}" for rate in sorted({result.missed_rate for result in judged}))
+    judgements = [item for result in judged for item in result.judgements]
+    tolerance = either(percent(value) for value in sorted({item.tolerance for item in judgements}))
+    excludes = either(percent(value) for value in sorted({item.excludes for item in judgements}))
+    against = either(result.against for result in judged)
     return [
-        "ratio: this run over the baseline in the better direction; each end of its interval is wrong with",
-        f"probability {' or '.join(f'{rate:.2g}' for rate in rates)} at most. PASS: lower end at or above "
-        f"1 - tolerance ({spread}); REGRESSED: upper end below.",
+        f"ratio: this run over the {against} in the better direction, looked at after every round.",
+        f"REGRESSED: its upper end is below 1 - tolerance ({tolerance}); wrong with probability {alarm} at most.",
+        f"PASS: its lower end excludes a drop of {excludes}; wrong with probability {missed} at most.",
     ]
+
+
+def over_the_suite(results: Sequence[CellResult]) -> list[str]:
+    """Of two environments: the ratio of all cells together."""
+    from pytest_r1perf.report.numbers import interval, percent
+    from pytest_r1perf.suite import suite_ratio
+
+    suite = suite_ratio(results)
+    if suite is None:
+        return []
+    verdict = f": REGRESSED as a whole (tolerance {percent(suite.tolerance)})" if suite.regressed else ""
+    return [f"over the suite ({suite.cells} cells): new / old {interval(suite.ratio)}{verdict}"]
 
 
 def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -152,6 +170,18 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
             "would have been seen with 95 % power",
             [line for result in once if result.verdict in _SHOWN_TO_HOLD for line in seen(result)],
         ),
+        (
+            "greedy answers of both environments",
+            list(dict.fromkeys(line for result in once for line in result.outputs)),
+        ),
+        (
+            "of what the hardware can do",
+            [f"{result.label}: {reached(result.ceilings)}" for result in once if result.ceilings],
+        ),
+        (
+            "thrown away as warm-up",
+            [f"{result.label}: {result.discarded}" for result in once if result.discarded],
+        ),
         ("quarantined", [f"{result.label}: {result.verdict.value}" for result in once if result.quarantined]),
         ("notes", list(dict.fromkeys(f"{result.label}: {note}" for result in once for note in result.notes))),
         ("baselines written", list(updated)),
@@ -159,6 +189,14 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
         ("reproduce the failures", list(dict.fromkeys(r.reproduce for r in once if r.failed))),
     ]
     return [(title, lines) for title, lines in entries if lines]
+
+
+def reached(ceilings: Mapping[str, float]) -> str:
+    """Fractions of the hardware's bounds, the nearest to its bound first."""
+    from pytest_r1perf.report.numbers import percent
+
+    nearest = sorted(ceilings.items(), key=lambda item: -item[1])
+    return ", ".join(f"{percent(fraction)} of its {metric} ceiling" for metric, fraction in nearest)
 
 
 def _once(results: Sequence[CellResult]) -> Iterable[CellResult]:

@@ -1,0 +1,104 @@
+"""Which way of measuring a cell asks for: the one place that knows them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_r1perf.caches import CacheDir, cache_dirs
+from pytest_r1perf.cell import Cell
+from pytest_r1perf.gpumodel import GpuModel
+from pytest_r1perf.gpuwatch import GpuWatch
+from pytest_r1perf.measure import Mode
+from pytest_r1perf.measurement import Measurement, Problem, Sample
+from pytest_r1perf.offline import OfflineMode
+from pytest_r1perf.platform import Platform
+from pytest_r1perf.sglang.environment import SglangEnvironment
+from pytest_r1perf.sglang.facts import Progress
+from pytest_r1perf.site import Site
+
+if TYPE_CHECKING:
+    from pytest_r1perf.outputs import Answers, NotAsked
+    from pytest_r1perf.recipe import FlagValue
+
+
+def _caches(env: Mapping[str, str]) -> tuple[CacheDir, ...]:
+    return cache_dirs(env, Path.home())
+
+
+@dataclass(frozen=True)
+class SessionModes:
+    """Makes the modes of a session: logs under ``folder``, progress through ``show``.
+
+    ``windows`` and ``discard`` are the session's own numbers of an engine's windows, over the platform's. ``gpu_of``
+    has the data sheets of GPUs, for ceilings.
+    """
+
+    folder: Path
+    watch: Callable[[tuple[str, ...]], GpuWatch]
+    show: Callable[[Cell, int, Progress], None]
+    sglang_defaults: bool
+    windows: int | None = None
+    discard: int | None = None
+    gpu_of: Callable[[Platform], GpuModel | None] = lambda platform: None
+
+    def __call__(
+        self,
+        site: Site,
+        environment: SglangEnvironment,
+        cell: Cell,
+        *,
+        side: str | None,
+        siblings: Callable[[Cell, int], Sequence[tuple[Cell, str]]],
+        keep: Callable[[Measurement, Sample | Problem, str], None],
+    ) -> Mode:
+        """The cell's own mode; siblings share its engine where it has one. A side has a folder of its own."""
+        folder = self.folder / side if side is not None else self.folder
+        if cell.mode == "engine":
+            from pytest_r1perf.enginemode import EngineMode
+
+            noise = cell.platform.noise
+            return EngineMode(
+                site=site,
+                environment=environment,
+                folder=folder,
+                watch=self.watch,
+                show=self.show,
+                sglang_defaults=self.sglang_defaults,
+                gpu_of=self.gpu_of,
+                caches=_caches,
+                siblings=siblings,
+                keep=keep,
+                windows=cell.platform.windows if self.windows is None else self.windows,
+                discard=(noise.discard if noise is not None else 1) if self.discard is None else self.discard,
+            )
+        return OfflineMode(
+            site=site,
+            environment=environment,
+            folder=folder,
+            watch=self.watch,
+            show=self.show,
+            sglang_defaults=self.sglang_defaults,
+            gpu_of=self.gpu_of,
+            caches=_caches,
+        )
+
+    def ask(self, site: Site, environment: SglangEnvironment, cell: Cell, *, side: str) -> Answers | NotAsked | Problem:
+        """The greedy answers of an environment with the cell's server arguments.
+
+        On a CPU in float32, whatever the cell is measured in: there two releases that compute the same agree.
+        """
+        from pytest_r1perf.greedy import ask
+
+        flags: dict[str, FlagValue] = {"dtype": "float32"} if cell.platform.is_cpu else {}
+        return ask(
+            cell,
+            environment,
+            site,
+            self.folder / side,
+            flags=flags,
+            sglang_defaults=self.sglang_defaults,
+            watch=self.watch,
+        )
