@@ -20,11 +20,11 @@ from pytest_r1perf.expected import advice, assess_oom, assess_slower
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
 from pytest_r1perf.measurement import Measurement, Problem
-from pytest_r1perf.offline import translated
 from pytest_r1perf.options import Update
 from pytest_r1perf.pair import assess_pair
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.results import CellResult
+from pytest_r1perf.roundrun import translated
 from pytest_r1perf.runner import Runner, verdict_of
 from pytest_r1perf.sglang.protocol import differences
 from pytest_r1perf.sglang.resolved import storable

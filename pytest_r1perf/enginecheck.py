@@ -11,7 +11,7 @@ from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.metrics import metric_named
 from pytest_r1perf.roofline import above, lowest
-from pytest_r1perf.roundcheck import FinishedRun, _events, _metrics, _moved_defaults
+from pytest_r1perf.roundcheck import FinishedRun, events_told, metrics_of, moved_defaults
 from pytest_r1perf.sglang.engine import CellReport, PlannedCell, Window
 from pytest_r1perf.sglang.events import Effect, EventKind
 from pytest_r1perf.sglang.facts import LogFacts
@@ -19,16 +19,17 @@ from pytest_r1perf.sglang.failure import classify
 from pytest_r1perf.sglang.nccl_verify import Outcome, verified_in
 from pytest_r1perf.sglang.result import Check, OfflineResult
 from pytest_r1perf.site import LOG
-from pytest_r1perf.validity import ExpectedWorkload, _no_compilation, _positive, _workload
+from pytest_r1perf.validity import ExpectedWorkload, counts_of_the_workload, no_compilation, positive
 from pytest_r1perf.verdict import Verdict
 from pytest_r1perf.warm import drifting
 
 
 @dataclass(frozen=True, slots=True)
 class CellRun:
-    """One cell's part of a run: what was planned and told of it, and how long it took in all, in s.
+    """One cell's part of a run: what was planned and told of it.
 
-    ``compiled`` has a sentence for each timed window in which kernel cache files were written, ``None`` for others.
+    ``wall_s`` is how long it took, in s, of the first cell with the engine's start. ``compiled`` has a sentence for
+    each timed window in which kernel cache files were written, ``None`` for others.
     """
 
     run: FinishedRun
@@ -50,7 +51,7 @@ def outcome(measurement: Measurement, number: int, part: CellRun) -> Sample | Pr
     failed = list(_wrong(measurement, part, results, ceilings))
     if not run.facts.server_args:
         failed.append(Check("resolved-arguments", "the log has no server_args: nothing shows what was measured"))
-    events = _events(run)
+    events = events_told(run)
     failed += [Check("silent-downgrade", event.text) for event in events if event.effect is Effect.INVALID]
     collectives = verified_in(run.folder / LOG, cell.env)
     failed += [Check("nccl", str(one)) for one in collectives if one.outcome is Outcome.DOWNGRADED]
@@ -59,11 +60,11 @@ def outcome(measurement: Measurement, number: int, part: CellRun) -> Sample | Pr
     if failed:
         cause = "; ".join(f"{check.name}: {check.sentence}" for check in failed)
         return Problem(Verdict.INVALID, cause, log=run.log)
-    windows = tuple(_metrics(result, cell) for result in results)
+    windows = tuple(metrics_of(result, cell) for result in results)
     remarks = [*_retracted(run.facts), *_drift(windows, cell), *part.remarks, *gpus.remarks]
     remarks += [event.text for event in events if event.kind is not EventKind.RETRACTION]
     remarks += [str(one) for one in collectives if one.outcome is not Outcome.DOWNGRADED]
-    remarks += _moved_defaults(run)
+    remarks += moved_defaults(run)
     return Sample(
         round=number,
         metrics=mean(windows),
@@ -131,15 +132,15 @@ def _wrong(
     )
     seen: set[Check] = set()
     for window, result in zip(report.timed, results, strict=True):
-        checks = list(_workload(result, expected, part.run.facts)) or list(_as_sent(window, report))
-        checks += _positive(result)
-        checks += [Check("ceiling", sentence) for sentence in above(_metrics(result, cell), ceilings)]
+        checks = list(counts_of_the_workload(result, expected, part.run.facts)) or list(_as_sent(window, report))
+        checks += positive(result)
+        checks += [Check("ceiling", sentence) for sentence in above(metrics_of(result, cell), ceilings)]
         checks += _answers(window, report, retracted=part.run.facts.retracted_reqs > 0)
         for check in checks:
             if check not in seen:
                 seen.add(check)
                 yield Check(check.name, f"window {window.index + 1}: {check.sentence}")
-    yield from _no_compilation(part.run.facts)
+    yield from no_compilation(part.run.facts)
     for number, written in enumerate(part.compiled, start=1):
         if written is not None:
             yield Check("kernel-caches", f"window {number}: {written}")

@@ -13,7 +13,7 @@ from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.gpu.occupancy import ALLOWED_S
 from pytest_r1perf.launch.process import Poll
 from pytest_r1perf.measurement import Measurement, Problem, Sample
-from pytest_r1perf.roundcheck import LINGER_S, FinishedRun, _broken
+from pytest_r1perf.roundcheck import LINGER_S, FinishedRun, broken_by
 from pytest_r1perf.roundrun import Ran, RoundRunner, asked
 from pytest_r1perf.sglang.engine import (
     RESULTS,
@@ -102,8 +102,7 @@ class EngineMode(RoundRunner):
         A sibling that breaks the engine spoils nothing but itself: those after it are measured in another engine.
         Where that one doesn't come up, or nodes or leases are lost, they are left to their own turn.
         """
-        own = _Member(prepared, None)
-        queue: tuple[_Member, ...] = (own, *self._sharing(prepared.cell, number))
+        queue: tuple[_Member, ...] = (_Member(prepared, None), *self._sharing(prepared.cell, number))
         measured: Measurement = prepared
         result: Sample | Problem | None = None
         while queue:
@@ -115,8 +114,8 @@ class EngineMode(RoundRunner):
                     measured, result = told, became
                 elif not isinstance(became, Problem) or became.verdict is not Verdict.INFRA:
                     self.keep(told, became, member.nodeid)
-            # The round's own cell broke it: its siblings have a turn of their own.
-            queue = over.rest if len(over.outcomes) > 1 or own not in queue else ()
+            # Where the round's own cell is spoilt its siblings have a turn of their own.
+            queue = over.rest if isinstance(result, Sample) else ()
         assert result is not None
         return measured, result
 
@@ -150,6 +149,8 @@ class EngineMode(RoundRunner):
 
         def on_output(data: bytes) -> None:
             log.feed(data)
+            if log.place.cell is None and log.begun(members[0].id):
+                return  # between two cells
             shown = sizes[log.place.cell or members[0].id]
             self.show(shown, number, log.progress(shown.num_prompts))
 
@@ -170,7 +171,7 @@ class EngineMode(RoundRunner):
         log.close()
         report = read_report(folder / RESULTS, [self._planned(member.cell) for member in members])
         first = self._finished(members[0], ran, log, report)
-        left = _broken(first, True)
+        left = broken_by(first, True)
         if left is None and report.startup_s is None:
             left = _broke(first, report, late.what)
         if left is not None:
@@ -188,7 +189,6 @@ class EngineMode(RoundRunner):
     ) -> _Over:
         """What became of every member; the first that was begun and is not over is the one that broke the engine."""
         outcomes: list[tuple[_Member, Measurement, Sample | Problem]] = []
-        spent = 0.0
         for place, member in enumerate(members):
             told = report.cells.get(member.id, CellReport())
             if place and not (told.done or told.failed is not None or log.begun(member.id)):
@@ -201,15 +201,12 @@ class EngineMode(RoundRunner):
                 became: Sample | Problem = _broke(run, report, late)
                 outcomes.append((member, measured, became))
                 return _Over(tuple(outcomes), tuple(members[place + 1 :]))
-            spent += told.seconds if place else 0.0
             remarks = _remarks(ran, report, late) if place == 0 else ()
             run = replace(run, ceilings=self.ceilings(measured, run.facts))
             compiled = per_window(ran.written, [(one.time, one.time + one.end - one.start) for one in told.timed])
-            part = CellRun(run, self._planned(member.cell), told, told.seconds, compiled, remarks)
+            seconds = told.seconds if place else told.seconds + (report.startup_s or 0.0)
+            part = CellRun(run, self._planned(member.cell), told, seconds, compiled, remarks)
             outcomes.append((member, measured, outcome(measured, number, part)))
-        first, measured, became = outcomes[0]
-        if isinstance(became, Sample):  # the start and the end of the engine count for the round's first cell
-            outcomes[0] = (first, measured, replace(became, wall_s=ran.ended.exit.wall_s - spent))
         return _Over(tuple(outcomes))
 
     def _finished(self, member: _Member, ran: Ran, log: EngineLog, report: EngineReport) -> FinishedRun:
@@ -257,7 +254,7 @@ def _broke(run: FinishedRun, report: EngineReport, late: str | None) -> Problem:
     if late is not None:
         # The supervision was told to end it, which it calls lingering; for what the log says it is a timeout.
         run = replace(run, ended=replace(run.ended, exit=replace(run.ended.exit, ended_by="timeout")))
-    problem = _broken(run, False)
+    problem = broken_by(run, False)
     if problem is None:
         code = run.ended.returncode
         problem = Problem(Verdict.CRASH, f"the driver ended with exit code {code} in the middle of a cell", log=run.log)
@@ -299,14 +296,12 @@ class _Late:
         place = self._log.place
         if self._started is None:
             self._started = time.monotonic() + self._waiting_s
+        since, limit = place.since, self._limits[place.cell or self._first]
+        what = f"a cell had no end within {limit:g} s"
         if place.ended:
             limit, what = LINGER_S, f"the engine did not exit within {LINGER_S:g} s of its end and was ended"
-            since = place.since
-        else:
-            cell = place.cell or self._first
-            limit = self._limits[cell]
-            since = self._started if cell == self._first else place.since
-            what = f"a cell had no end within {limit:g} s"
+        elif place.cell == self._first or not self._log.begun(self._first):
+            since = self._started
         if time.monotonic() - since <= limit:
             return Poll.GO_ON
         self.what = what

@@ -18,10 +18,10 @@ from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.gpuwatch import GpuWatch
 from pytest_r1perf.launch.process import LaunchError, Poll
 from pytest_r1perf.measurement import Problem
-from pytest_r1perf.offline import paths_of, translated
 from pytest_r1perf.outputs import Answers, NotAsked
 from pytest_r1perf.recipe import FlagValue
 from pytest_r1perf.roundcheck import LINGER_S
+from pytest_r1perf.roundrun import paths_of, translated
 from pytest_r1perf.sglang.command import shell_line
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.failure import classify

@@ -11,12 +11,10 @@ from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.launch.process import Poll
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
 from pytest_r1perf.roundcheck import LINGER_S, RESULT, FinishedRun, outcome
-from pytest_r1perf.roundrun import RoundRunner, asked, paths_of, translated, with_pins
+from pytest_r1perf.roundrun import RoundRunner, asked
 from pytest_r1perf.sglang.command import offline_command
 from pytest_r1perf.sglang.facts import Phase
 from pytest_r1perf.sglang.log import LogReader, progress
-
-__all__ = ["OfflineMode", "paths_of", "translated", "with_pins"]
 
 LATE_S = 0.3
 """How late the begin of the timed window may be seen: the log is looked at five times a second."""

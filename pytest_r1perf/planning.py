@@ -18,13 +18,13 @@ from pytest_r1perf.launchsettings import ENGINES
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.memory import GPU_BYTES, MemoryEstimate, estimate, fits, load_of
 from pytest_r1perf.modelshape import shape_of
-from pytest_r1perf.offline import paths_of, translated, with_pins
 from pytest_r1perf.place import LocalPlace
 from pytest_r1perf.plan import MatchedRule, PlannedCommand, PlannedTest, expected, histories
 from pytest_r1perf.preflight import Finding, Severity, findings_of
 from pytest_r1perf.report.plan import fit_sentence
 from pytest_r1perf.rig.home import home
 from pytest_r1perf.roundcheck import RESULT
+from pytest_r1perf.roundrun import paths_of, translated, with_pins
 from pytest_r1perf.runner import CannotRun, Runner
 from pytest_r1perf.sglang.command import offline_command
 from pytest_r1perf.sglang.environment import SglangEnvironment

@@ -68,7 +68,7 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     """
     lines = read_result_lines(run.folder / RESULT)
     finished = bool(lines) or (run.facts.table is not None and run.facts.table.complete)
-    broken = _broken(run, finished)
+    broken = broken_by(run, finished)
     if broken is not None:
         return broken
     cell, workload, exit_ = measurement.cell, measurement.workload, run.ended.exit
@@ -89,11 +89,11 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     )
     failed = list(validity.failed)
     if validity.result is not None:  # what SGLang's line has not is computed from it
-        own = {name: value for name, value in _metrics(validity.result, cell).items() if name not in IN_RESULT}
+        own = {name: value for name, value in metrics_of(validity.result, cell).items() if name not in IN_RESULT}
         failed += [Check("ceiling", sentence) for sentence in above(own, ceilings)]
     if not run.facts.server_args:
         failed.append(Check("resolved-arguments", "the log has no server_args: nothing shows what was measured"))
-    events = _events(run)
+    events = events_told(run)
     failed += [Check("silent-downgrade", event.text) for event in events if event.effect is Effect.INVALID]
     collectives = verified_in(run.folder / LOG, cell.env)
     failed += [Check("nccl", str(one)) for one in collectives if one.outcome is Outcome.DOWNGRADED]
@@ -102,7 +102,7 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     warming = Decision(Action.KEEP) if validity.result is None else run.kernels.judged(validity.result.total_latency)
     only_cold = all(check.name == "compilation" for check in failed)
     if validity.result is not None and only_cold and warming.action is Action.DISCARD:
-        return Discarded(number, warming.sentence, _metrics(validity.result, cell), run.log)
+        return Discarded(number, warming.sentence, metrics_of(validity.result, cell), run.log)
     if warming.action is Action.INVALID:
         failed.append(Check("kernel-caches", warming.sentence))
     if validity.result is None or failed:
@@ -111,12 +111,12 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
     remarks = [*validity.remarks, *_remarks(exit_), *gpus.remarks]
     remarks += [event.text for event in events if event.kind is not EventKind.RETRACTION]  # validity tells those
     remarks += [str(one) for one in collectives if one.outcome is not Outcome.DOWNGRADED]
-    remarks += _moved_defaults(run)
+    remarks += moved_defaults(run)
     if warming.action is Action.REMARK:
         remarks.append(warming.sentence)
     return Sample(
         round=number,
-        metrics=_metrics(validity.result, cell),
+        metrics=metrics_of(validity.result, cell),
         wall_s=exit_.wall_s,
         log=run.log,
         remarks=tuple(remarks),
@@ -133,7 +133,7 @@ def _bounds(ceilings: Mapping[str, float], computed: Ceilings | NoCeilings | Non
     return {name: computed.binding for name, value in computed.values.items() if ceilings[name] == value}
 
 
-def _broken(run: FinishedRun, finished: bool) -> Problem | None:
+def broken_by(run: FinishedRun, finished: bool) -> Problem | None:
     """Why a run gave no result at all, or left something behind; ``None`` when there is one to be checked."""
     exit_ = run.ended.exit
     if run.ended.left:
@@ -171,7 +171,7 @@ def _rank_problem(run: FinishedRun, first: RankExit) -> Problem:
     return Problem(Verdict(failure.kind.value), f"{where} ended first: {failure.cause}", failure.hint, str(log))
 
 
-def _events(run: FinishedRun) -> tuple[Event, ...]:
+def events_told(run: FinishedRun) -> tuple[Event, ...]:
     """What became of the flags; only one that the cell itself gives, and that was replaced, spoils the number."""
     replaced = {event.text for event in events_of(run.asked, run.facts) if event.effect is Effect.INVALID}
     return tuple(
@@ -180,7 +180,7 @@ def _events(run: FinishedRun) -> tuple[Event, ...]:
     )
 
 
-def _moved_defaults(run: FinishedRun) -> list[str]:
+def moved_defaults(run: FinishedRun) -> list[str]:
     """Where SGLang's own default, left to it on purpose, is not what would have been stated."""
     if not run.pins:
         return []
@@ -200,7 +200,8 @@ def _remarks(exit_: Exit) -> list[str]:
     return remarks
 
 
-def _metrics(result: OfflineResult, cell: Cell) -> dict[str, float]:
+def metrics_of(result: OfflineResult, cell: Cell) -> dict[str, float]:
+    """A sample's metrics, in the units of :mod:`pytest_r1perf.metrics`."""
     return {
         "total_throughput": result.total_throughput,
         "output_throughput": result.output_throughput,

@@ -91,13 +91,13 @@ def check_offline(
     if new:
         failed += _table_whole(table)
     if result is not None:
-        failed += _positive(result)
-        failed += _workload(result, expected, facts)
+        failed += positive(result)
+        failed += counts_of_the_workload(result, expected, facts)
         failed += _arithmetic(result)
         failed += _below_ceilings(result, ceilings, bounds or {})
         if table is not None:
             failed += _table_agrees(result, table)
-    failed += _no_compilation(facts)
+    failed += no_compilation(facts)
     return Validity(result, tuple(failed), tuple(_remarks(result, table, facts, returncode)))
 
 
@@ -126,14 +126,16 @@ def _table_whole(table: Table | None) -> Iterator[Check]:
         yield Check("table-truncated", f"the table is not whole: {what}")
 
 
-def _positive(result: OfflineResult) -> Iterator[Check]:
+def positive(result: OfflineResult) -> Iterator[Check]:
+    """Every number is finite and above 0."""
     for key in METRICS:
         value = getattr(result, key)
         if not (math.isfinite(value) and value > 0):
             yield Check("positive", f"{key} is {value}; a measurement is above 0 (-1 means never set)")
 
 
-def _workload(result: OfflineResult, expected: ExpectedWorkload, facts: LogFacts) -> Iterator[Check]:
+def counts_of_the_workload(result: OfflineResult, expected: ExpectedWorkload, facts: LogFacts) -> Iterator[Check]:
+    """Requests and tokens are the workload's, to the last one."""
     if result.successful_requests != expected.num_prompts:
         yield Check(
             "num-prompts",
@@ -156,7 +158,7 @@ def _workload(result: OfflineResult, expected: ExpectedWorkload, facts: LogFacts
 
 def _arithmetic(result: OfflineResult) -> Iterator[Check]:
     if result.total_latency <= 0:
-        return  # reported by `_positive`
+        return  # reported by `positive`
     for key, amount in (
         ("request_throughput", result.successful_requests),
         ("input_throughput", result.total_input_tokens),
@@ -190,7 +192,8 @@ def _table_agrees(result: OfflineResult, table: Table) -> Iterator[Check]:
             yield Check("table-differs", f"{key} is {value} in the JSON line and {printed:.2f} in the table")
 
 
-def _no_compilation(facts: LogFacts) -> Iterator[Check]:
+def no_compilation(facts: LogFacts) -> Iterator[Check]:
+    """The log of the timed window tells of no compilation."""
     if facts.jit_in_benchmark:
         first = facts.jit_in_benchmark[0]
         yield Check("compilation", f"kernels were compiled in the timed window, line {first.line_no}: {first.text}")

@@ -33,6 +33,7 @@ for _module in (
         for name in (
             "assess",
             "devices",
+            "enginemode",
             "evidence",
             "lab",
             "launch.stop",
@@ -97,6 +98,7 @@ class Project:
         self.dataset = self.root / "data.json"
         self.model = self.root / "model"
         monkeypatch.setenv("R1PERF_HOME", str(self.root / "home"))
+        monkeypatch.setenv("HOME", str(self.root / "userhome"))  # kernel caches that others write are not ours
         for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_AUTO_NUM_WORKERS", "CI"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("COLUMNS", "600")

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ import pytest
 import yaml
 
 from pytest_r1perf.caches import CacheDir
+from pytest_r1perf.enginemode import _Late
+from pytest_r1perf.launch.process import Poll
 from pytest_r1perf.measurement import Measurement, Problem, Sample
+from pytest_r1perf.sglang.enginelog import EngineLog
+from pytest_r1perf.sglang.facts import Phase
 from pytest_r1perf.verdict import Verdict
 from tests.engines import Bench, bench
 from tests.processes import wait_until
@@ -187,9 +192,11 @@ def test_the_exact_ids_of_a_file(fake: Fake) -> None:
 
 
 def test_progress_is_shown_of_the_cell_that_is_measured(fake: Fake) -> None:
-    fake.round(10, 20)
-    shown = [key for key, _, _ in fake.bench.shown]
-    assert "cpu/default/sharegpt/n10/engine" in shown
+    fake.control(n20={"mode": ["ok", "hang"]})
+    mode = fake.bench.engine([fake.bench.cell(20, timeout_s=4)])
+    mode.round(mode.prepare(fake.bench.cell(10)), 3)
+    key, number, now = fake.bench.shown[-1]
+    assert (key, number, now.phase) == ("cpu/default/sharegpt/n20/engine", 3, Phase.BENCHMARK)
 
 
 def test_two_nodes_are_refused(fake: Fake) -> None:
@@ -319,6 +326,28 @@ def test_a_window_without_an_end(fake: Fake) -> None:
     assert "BENCHMARK" in problem(kept["test_n20"]).cause
     sample(kept["test_n30"])
     fake.nothing_left()
+
+
+def test_limits_of_time_are_each_cells_own() -> None:
+    log = EngineLog()
+    late = _Late(log, {"a": 0.05, "b": 60.0, "c": 60.0}, "a", 0.0)
+    assert late() is Poll.GO_ON
+    time.sleep(0.1)
+    log.feed(b"r1perf-engine: cell a\nr1perf-engine: over a\n")
+    assert late() is Poll.GO_ON  # between two cells nothing is late yet, however long the first one took
+    log.feed(b"r1perf-engine: cell b\n")
+    assert late() is Poll.GO_ON
+    assert late.what is None
+
+
+def test_the_first_cells_limit_holds_from_the_start_on() -> None:
+    log = EngineLog()
+    late = _Late(log, {"a": 0.05}, "a", 0.0)
+    assert late() is Poll.GO_ON
+    time.sleep(0.1)
+    log.feed(b"r1perf-engine: cell a\n")
+    assert late() is Poll.END
+    assert late.what == "a cell had no end within 0.05 s"
 
 
 def test_an_engine_that_never_comes_up(fake: Fake) -> None:

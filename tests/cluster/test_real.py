@@ -72,5 +72,6 @@ def test_tp2_over_two_containers(rig: Rig, podman_lab: PodmanLab) -> None:
         "python": str(rig.python),
         "mounts": [f"{path}:{path}:ro" for path in needed],
     }
-    check(rig, {"by": "local", "container": container}, "--sglang", f"image:{podman_lab.image}")
+    rig.python = Path(f"image:{podman_lab.image}")
+    check(rig, {"by": "local", "container": container})
     assert podman_lab.containers() == []
