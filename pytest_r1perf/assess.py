@@ -268,6 +268,8 @@ class Assessor:
             parts += ["--sglang", options.sglang]
         if options.sglang_defaults:
             parts.append("--perf-sglang-defaults")
+        if not options.outputs:
+            parts.append("--perf-no-outputs")
         if options.tolerance is not None:
             parts += ["--perf-tolerance", f"{options.tolerance:g}"]
         if options.detect is not None:

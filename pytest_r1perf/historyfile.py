@@ -28,7 +28,8 @@ _WITHOUT_ROUNDS = ("start", "discarded", "end")
 class Round:
     """One process that was measured: metrics in the units of :mod:`pytest_r1perf.metrics`, each above 0.
 
-    ``windows`` are the single timed windows of ``engine`` mode, in order; empty in the other modes.
+    ``windows`` are the single timed windows of ``engine`` mode, in order, after the ``discarded`` ones; empty in the
+    other modes.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Round:
     metrics: Mapping[str, float]
     windows: tuple[Mapping[str, float], ...]
     wall_s: float
+    discarded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,9 @@ def _round(line: Mapping[str, Any], shared: Shared) -> Round | None:
     single = [_metrics(window, shared) for window in windows]
     if not all(single):
         return None
-    return Round(number, time, metrics, tuple(window for window in single if window), float(wall_s))
+    thrown_away = line.get("discarded", 0)
+    discarded = thrown_away if isinstance(thrown_away, int) and thrown_away > 0 else 0
+    return Round(number, time, metrics, tuple(window for window in single if window), float(wall_s), discarded)
 
 
 def _metrics(value: object, shared: Shared) -> dict[str, float] | None:

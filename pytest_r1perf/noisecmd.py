@@ -178,8 +178,7 @@ def _settled(nights: Sequence[Night], metric: str) -> tuple[list[Night], int | N
     ]
     if not engines:
         return list(nights), None, []
-    # Older records don't say how many windows were thrown away before the first that they have.
-    already = min(int(getattr(one, "discarded", 0)) for one in engines)
+    already = min(one.discarded for one in engines)
     learned = learned_discard([[window[metric] for window in one.windows] for one in engines])
     if not learned.processes:
         return list(nights), None, [f"discard: {learned.note}"]

@@ -55,6 +55,7 @@ class PerfOptions:
     data: tuple[Path, ...]
     lease_dir: Path | None
     sglang_defaults: bool
+    outputs: bool
     plan: bool
 
 
@@ -132,6 +133,12 @@ def add_options(parser: pytest.Parser) -> None:
         help="leave defaults that moved between SGLang releases to SGLang, and name those that differ",
     )
     group.addoption(
+        "--perf-no-outputs",
+        action="store_true",
+        default=False,
+        help="two environments: compare their speed only, and leave their greedy answers unasked",
+    )
+    group.addoption(
         "--perf-plan",
         action="store_true",
         default=False,
@@ -176,6 +183,7 @@ def read_options(config: pytest.Config) -> PerfOptions:
         data=tuple(Path(path) for path in config.getini("perf_data") or ()),
         lease_dir=_path(config, config.getini("perf_lease_dir")),
         sglang_defaults=option("perf_sglang_defaults"),
+        outputs=not option("perf_no_outputs"),
         plan=option("perf_plan"),
     )
 

@@ -301,14 +301,14 @@ def _against_baseline(ratio: Interval | None, terms: Terms) -> tuple[Verdict, st
     if ratio is None:
         return Verdict.UNDECIDED, _NO_SPREAD
     if ratio.upper < 1 - tolerance:
-        return Verdict.REGRESSED, "surely below the baseline less the tolerance"
+        return Verdict.REGRESSED, "surely below the reference less the tolerance"
     if ratio.lower > 1 + tolerance:
-        return Verdict.IMPROVED, "surely above the baseline plus the tolerance"
+        return Verdict.IMPROVED, "surely above the reference plus the tolerance"
     if ratio.lower >= 1 - tolerance:
-        return Verdict.PASS, "shown to be no worse than the baseline less the tolerance"
+        return Verdict.PASS, "shown to be no worse than the reference less the tolerance"
     if ratio.lower >= 1 - terms.excludes:
         return Verdict.PASS, f"shown to have dropped by less than {terms.excludes:.3g}, the drop to be detected"
-    return Verdict.UNDECIDED, "the interval reaches across the baseline less the tolerance"
+    return Verdict.UNDECIDED, "the interval reaches across the reference less the tolerance"
 
 
 def _against_floor(over: Interval | None) -> tuple[Verdict, str]:

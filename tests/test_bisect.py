@@ -17,9 +17,12 @@ from click.testing import CliRunner, Result
 from pytest_r1perf.bisect import state as states
 from pytest_r1perf.bisect.command import bisect_command
 from pytest_r1perf.bisect.environments import CpuRigs, Templated, Unavailable
+from pytest_r1perf.bisect.evidence import read_look
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.verdict import Verdict
 from tests.processes import wait_until
 from tests.project import QUIET, Project, make_environment
+from tests.test_compare import CELL, FAST, SLOW, lines_of, write
 
 NODE = "test_perf.py::test_x"
 QUIETLY = ("--", *QUIET)
@@ -273,6 +276,30 @@ def test_a_test_that_is_not_there_is_a_mistake_not_a_skipped_release(releases: R
     with pytest.raises(R1PerfError, match="test_typo"):
         releases.invoke(arguments)
     assert releases.log() == []
+
+
+@pytest.mark.parametrize("cause", ["old: greedy answers: the engine broke", "new: greedy answers: the engine broke"])
+def test_a_look_whose_answers_could_not_be_compared_keeps_its_rounds(tmp_path: Path, cause: str) -> None:
+    said = {"kind": "verdict", "result": {"key": CELL, "topology": "tp1", "verdict": "CRASH", "cause": cause}}
+    session = write(tmp_path / "s", lines_of(FAST, side="old"), lines_of(SLOW, side="new"), [said])
+    look = read_look(session)
+    assert look.fault is None
+    assert look.old is not None
+    assert look.new is not None
+    assert look.old.samples["total_throughput"] == FAST
+    assert look.new.samples["total_throughput"] == SLOW
+
+
+def test_a_look_without_one_side_says_which_broke(tmp_path: Path) -> None:
+    """A mistake that came before any round has no line of its own: the verdict tells it."""
+
+    def said(cause: str) -> dict[str, Any]:
+        return {"kind": "verdict", "result": {"key": CELL, "topology": "tp1", "verdict": "CONFIG", "cause": cause}}
+
+    look = read_look(write(tmp_path / "new", lines_of(FAST, side="old"), [said("new: no such flag")]))
+    assert look.fault == (Verdict.CONFIG, "new: no such flag")
+    with pytest.raises(R1PerfError, match="the good end broke"):
+        read_look(write(tmp_path / "old", [said("old: no such flag")]))
 
 
 def test_a_test_of_several_cells_is_refused(releases: Releases) -> None:

@@ -214,3 +214,10 @@ def test_answers_are_asked_for_once_for_each_set_of_arguments(project: Project) 
     project.perf(*sides(project), "--perf-tolerance", "0.05").assert_outcomes(passed=3)
     engines = (project.root / "is-fake" / "engines.jsonl").read_text().splitlines()
     assert len(engines) == 2
+
+
+def test_answers_can_be_left_unasked(project: Project) -> None:
+    result = project.perf(*sides(project, new={"greedy": {"from": 5}}), "--perf-no-outputs", "--perf-tolerance", "0.05")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*greedy answers: not asked for (--perf-no-outputs)"])
+    assert not (project.root / "is-fake" / "engines.jsonl").exists()

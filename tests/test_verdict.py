@@ -152,7 +152,7 @@ def test_without_a_baseline(floor: float | None, expected: Verdict) -> None:
 
 
 def test_the_reason_is_that_of_the_verdict() -> None:
-    assert "surely above the baseline" in judge(TOTAL, near(1100), Reference(near(1000)), terms(floor=900)).reason
+    assert "surely above the reference" in judge(TOTAL, near(1100), Reference(near(1000)), terms(floor=900)).reason
     assert "below the floor" in judge(TOTAL, near(1000), Reference(near(1000)), terms(floor=1100)).reason
     assert "no floor" in judge(TOTAL, near(1000), None, terms()).reason
 
@@ -260,7 +260,7 @@ def test_a_smaller_drop_to_be_detected_than_the_tolerance_changes_nothing() -> N
 def test_a_pass_says_which_drop_it_excludes() -> None:
     reference = Reference([1000 * x for x in FIVE])
     sure = judge(TOTAL, [990 * x for x in FIVE], reference, terms(detect=0.1))
-    assert "no worse than the baseline less the tolerance" in sure.reason
+    assert "no worse than the reference less the tolerance" in sure.reason
     wide = judge(TOTAL, [950 * x for x in FIVE], reference, terms(detect=0.1))
     assert wide.verdict is Verdict.PASS
     assert "less than 0.1, the drop to be detected" in wide.reason

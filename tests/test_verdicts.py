@@ -63,7 +63,7 @@ def test_halved_fails_with_a_short_message(measured: Project) -> None:
     assert lines[1].startswith(
         "  total_throughput REGRESSED: median 2,249 over 2 rounds; baseline 4,504, ratio 0.499 ["
     )
-    assert "surely below the baseline less the tolerance" in lines[1]
+    assert "surely below the reference less the tolerance" in lines[1]
     assert lines[2] == "  changed since the baseline: nothing in versions, environment or command line"
     assert lines[3].startswith("  log: ")
     assert Path(lines[3].removeprefix("  log: ")).read_text().endswith("=" * 50 + "\n")

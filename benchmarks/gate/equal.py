@@ -17,6 +17,9 @@ MOST_ROUNDS = 20
 SEARCH = 5
 """The search takes this part of the cells."""
 
+LAX = 1e-9
+"""A threshold that hides nothing: strengths are what is wanted."""
+
 FRESH = 10_000_000
 """Cells from this index on were not seen while a threshold was tuned."""
 
@@ -40,7 +43,7 @@ def tune(pool: Pool, rule: Tunable, scenario: str, *, alpha: float, cells: int, 
     tried: dict[int, float] = {}
 
     def at(rounds: int, count: int) -> tuple[Tunable, float, float]:
-        bare = rule.tuned(_lax(rule), rounds)
+        bare = rule.tuned(LAX, rounds)
         unchanged = sorted(pool.strengths(bare, TARGET_SERIES, scenario, count), reverse=True)
         threshold = unchanged[int(alpha * count)]
         changed = pool.strengths(bare, TARGET_SERIES, DROP_5.name, power_cells)
@@ -56,8 +59,3 @@ def tune(pool: Pool, rule: Tunable, scenario: str, *, alpha: float, cells: int, 
         high += 1
         best, threshold, power = at(high, cells)
     return Tuned(best, threshold, power >= POWER, tuple(sorted(tried.items())))
-
-
-def _lax(rule: Tunable) -> float:
-    """A threshold that hides nothing that matters; change points are sought at Otava's default p."""
-    return 3.0 if rule.package == "apache-otava" else 1e-9

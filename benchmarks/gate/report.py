@@ -169,11 +169,10 @@ def _equal(result: Json) -> str:
     others = target[1:]
     headers = (
         "decider",
-        "threshold",
         "rounds: unchanged, 5 % slower",
         "false alarms a night, fresh cells",
         "power at 5 %",
-        *(f"the same on {key.split('|')[0]}" for key in others),
+        *(f"false alarms on {key.split('|')[0]}" for key in others),
         "rounds of an attempt if 1 % is tolerated",
     )
     ours = result["equal"]["ours"]
@@ -182,7 +181,6 @@ def _equal(result: Json) -> str:
     rows = [
         (
             OURS.name,
-            "-",
             rounds,
             _night(ours[target[0]]),
             _percent(ours[drop]["rate"]),
@@ -190,12 +188,11 @@ def _equal(result: Json) -> str:
             rounds,
         )
     ]
-    for name, row in result["equal"]["rules"].items():
+    for row in result["equal"]["rules"].values():
         found = row["checked"]
         rows.append(
             (
-                name,
-                f"{row['threshold']:.4g}",
+                row["name"],
                 _spent(found) if row["reached"] else f"not in {row['rounds']}",
                 _night(found[target[0]]),
                 _percent(found[drop]["rate"]),

@@ -181,6 +181,7 @@ def _checked(pool: Pool, decider: Decider, size: Size) -> dict[str, Any]:
 
 def _tuned(found: Tuned) -> dict[str, Any]:
     return {
+        "name": found.rule.name,
         "threshold": found.threshold,
         "rounds": found.rule.rounds,
         "reached": found.reached,

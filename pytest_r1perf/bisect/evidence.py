@@ -51,31 +51,34 @@ class Look:
 def read_look(session: Path) -> Look:
     """What a session that compared the good end with a version left behind.
 
-    Raises :class:`R1PerfError` when it measured more than one cell or nothing at all, or when the good end broke.
+    Where both sides were measured, what else its verdict says (other answers, or none) is passed over. Raises
+    :class:`R1PerfError` when it measured more than one cell or nothing at all, or when the good end broke.
     """
     said = [line["result"] for line in records.lines(records.SessionFolder(session)) if line.get("kind") == "verdict"]
     broken = next(
         ((Verdict(result["verdict"]), str(result.get("cause", ""))) for result in said if _fails(result)), None
     )
-    if broken is not None and broken[1].startswith(f"{OLD}: "):
-        raise R1PerfError(f"the good end broke ({broken[0].value}: {broken[1]}): {_MEND}")
     try:
         sides = read_sides(session)
     except R1PerfError:
-        if broken is not None:
-            return Look(None, None, broken)
-        raise
+        if broken is None:
+            raise
+        sides = {}
     found = {name: sides[name].cells for name in (OLD, NEW) if name in sides}
     cells = sorted({key for own in found.values() for key in own})
     if len(cells) > 1:
         names = ", ".join(f"{topology} {key}" for topology, key in cells)
         raise R1PerfError(f"the test measures {len(cells)} cells ({names}): bisect one, by its whole node id")
-    if not cells:
-        if broken is not None:
-            return Look(None, None, broken)
+    old, new = (found.get(name, {}).get(cells[0]) if cells else None for name in (OLD, NEW))
+    if old is not None and new is not None:
+        return Look(old, new, new.fault)
+    if new is not None and new.fault is not None:
+        return Look(old, new, new.fault)
+    if broken is not None and broken[1].startswith(f"{OLD}: "):
+        raise R1PerfError(f"the good end broke ({broken[0].value}: {broken[1]}): {_MEND}")
+    if broken is None and old is None and new is None:
         raise R1PerfError(f"{session}: nothing was measured on two sides; see pytest.log beside it")
-    old, new = (found.get(name, {}).get(cells[0]) for name in (OLD, NEW))
-    return Look(old, new, new.fault if new is not None and new.fault is not None else broken if new is None else None)
+    return Look(old, new, broken)
 
 
 def outcome_of(candidate: str, looks: Sequence[Look], rules: Rules) -> Outcome:

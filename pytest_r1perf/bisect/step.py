@@ -104,6 +104,7 @@ class PytestStep:
             str(out.absolute()),
             "--perf-rounds",
             f"{rounds}:{rounds}",
+            "--perf-no-outputs",
             *(["--perf-tolerance", f"{rules.tolerance:.6g}"] if rules.tolerance is not None else []),
             *(["--perf-resume"] if before else []),
             *self.pytest_options,

@@ -22,7 +22,9 @@ def percent(fraction: float) -> str:
 
 
 def interval(value: Interval) -> str:
-    """``0.982 [0.941, 1.024]``; larger figures with a thousands separator."""
+    """``0.982 [0.941, 1.024]``; larger figures with a thousands separator, and no digits of a limit that says nothing."""
     if value.estimate >= 100:
-        return f"{number(value.estimate)} [{number(value.lower)}, {number(value.upper)}]"
-    return f"{value.estimate:.3f} [{value.lower:.3f}, {value.upper:.3f}]"
+        upper = number(value.upper) if value.upper < 100 * value.estimate else "..."
+        return f"{number(value.estimate)} [{number(value.lower)}, {upper}]"
+    upper = f"{value.upper:.3f}" if value.upper < 100 else "..."
+    return f"{value.estimate:.3f} [{value.lower:.3f}, {upper}]"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gate.decider import Decision, Measure, Outcome, Past, drawn
 from gate.deciders.packaged import decide_many, strengths_of
 
+GRID = (1e-3, 5e-4, 2e-4, 1e-4, 7e-5, 5e-5, 3e-5, 2e-5, 1e-5, 5e-6, 2e-6, 1e-6, 1e-7)
 SLACK = 2
 """Points before the change at which its change point may be found: a step's place is known to a point or two."""
 
@@ -16,7 +18,7 @@ SLACK = 2
 class Otava:
     """The package's analysis with its defaults (window 50, p 0.001); each round is a point.
 
-    As a tunable rule its threshold is -log10 of the p value that is asked for.
+    As a tunable rule it takes the largest p of :data:`GRID` whose -log10 is above the threshold.
     """
 
     max_pvalue: float = 0.001
@@ -43,8 +45,13 @@ class Otava:
 
     def request(self, past: Past, values: Sequence[float]) -> dict[str, object] | Outcome:
         stored = [*past.baseline, *(value for night in past.since for value in night)]
-        first = len(past.baseline) - SLACK
-        return {"values": [*stored, *values], "better": past.better, "first": first, "max_pvalue": self.max_pvalue}
+        return {
+            "values": [*stored, *values],
+            "better": past.better,
+            "first": len(past.baseline) - SLACK,
+            "max_pvalue": self.max_pvalue,
+            "grid": GRID,
+        }
 
     def decide(self, past: Past, measure: Measure) -> Decision:
         return decide_many(self, [(past, drawn(measure, self.rounds))])[0]
@@ -53,4 +60,5 @@ class Otava:
         return strengths_of(self, [(past, values)])[0]
 
     def tuned(self, threshold: float, rounds: int) -> Otava:
-        return replace(self, max_pvalue=10**-threshold, rounds=rounds)
+        smaller = (max_pvalue for max_pvalue in GRID if -math.log10(max_pvalue) > threshold + 1e-9)
+        return replace(self, max_pvalue=next(smaller, GRID[-1]), rounds=rounds)

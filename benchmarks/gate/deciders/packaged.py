@@ -39,7 +39,7 @@ def decide_many(decider: Packaged, nights: Sequence[Night]) -> list[Decision]:
 def strengths_of(decider: Packaged, nights: Sequence[Night]) -> list[float]:
     """The strengths of many cells; ValueError with the package's own exception."""
     found = []
-    for answer in _answers(decider, nights):
+    for answer in _answers(decider, nights, graded=True):
         if isinstance(answer, Outcome):
             raise ValueError(f"{decider.name} has nothing to compare")
         if "error" in answer:
@@ -48,9 +48,9 @@ def strengths_of(decider: Packaged, nights: Sequence[Night]) -> list[float]:
     return found
 
 
-def _answers(decider: Packaged, nights: Sequence[Night]) -> list[dict[str, Any] | Outcome]:
+def _answers(decider: Packaged, nights: Sequence[Night], *, graded: bool = False) -> list[dict[str, Any] | Outcome]:
     requests = [decider.request(past, values) for past, values in nights]
-    asked = [request for request in requests if not isinstance(request, Outcome)]
+    asked = [{**request, "graded": graded} for request in requests if not isinstance(request, Outcome)]
     answers = iter(worker(*decider.worker).ask(asked) if asked else ())
     return [request if isinstance(request, Outcome) else next(answers) for request in requests]
 
