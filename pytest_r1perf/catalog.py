@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_r1perf.antipatterns import Rule, load_rule
+from pytest_r1perf.ceilings.gpumodel import GpuModel, load_gpu
 from pytest_r1perf.datafile import Section, merged, read_yaml
 from pytest_r1perf.errors import R1PerfError, did_you_mean
-from pytest_r1perf.gpumodel import GpuModel, load_gpu
 from pytest_r1perf.platform import Platform, load_platform
 from pytest_r1perf.recipe import DEFAULT_RECIPE, Recipe, load_recipe
 from pytest_r1perf.topology import Topology, load_topology

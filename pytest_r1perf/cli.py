@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from pytest_r1perf.bisect.command import bisect_command
-from pytest_r1perf.comparecmd import compare_command
+from pytest_r1perf.compare.commands import compare_command
 from pytest_r1perf.doctor.commands import doctor_command
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.noisecmd import noise_command
-from pytest_r1perf.powercmd import power_command
+from pytest_r1perf.history.commands import trend_command
+from pytest_r1perf.noise.commands import noise_command
+from pytest_r1perf.noise.power_command import power_command
 from pytest_r1perf.rig.commands import dataset_group, model_group, rig_group
-from pytest_r1perf.trendcmd import trend_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_r1perf.caches import CacheDir, cache_dirs
+from pytest_r1perf.ceilings.gpumodel import GpuModel
 from pytest_r1perf.cell import Cell
-from pytest_r1perf.gpumodel import GpuModel
 from pytest_r1perf.gpuwatch import GpuWatch
 from pytest_r1perf.measure import Mode
 from pytest_r1perf.measurement import Measurement, Problem, Sample
@@ -20,7 +20,7 @@ from pytest_r1perf.sglang.facts import Progress
 from pytest_r1perf.site import Site
 
 if TYPE_CHECKING:
-    from pytest_r1perf.outputs import Answers, NotAsked
+    from pytest_r1perf.outputs.agreement import Answers, NotAsked
     from pytest_r1perf.recipe import FlagValue
 
 
@@ -57,7 +57,7 @@ class SessionModes:
         """The cell's own mode; siblings share its engine where it has one. A side has a folder of its own."""
         folder = self.folder / side if side is not None else self.folder
         if cell.mode == "engine":
-            from pytest_r1perf.enginemode import EngineMode
+            from pytest_r1perf.engine.mode import EngineMode
 
             noise = cell.platform.noise
             return EngineMode(
@@ -90,7 +90,7 @@ class SessionModes:
 
         On a CPU in float32, whatever the cell is measured in: there two releases that compute the same agree.
         """
-        from pytest_r1perf.greedy import ask
+        from pytest_r1perf.outputs.ask import ask
 
         flags: dict[str, FlagValue] = {"dtype": "float32"} if cell.platform.is_cpu else {}
         return ask(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_r1perf.caches import Action, Decision, Kernels
+from pytest_r1perf.ceilings.bounds import Ceilings, NoCeilings, above, lowest
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.ended import Ended
 from pytest_r1perf.gpu.judge import Watched
@@ -14,7 +15,6 @@ from pytest_r1perf.launch.process import Exit, RankExit
 from pytest_r1perf.launch.ranks import log_name
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
 from pytest_r1perf.recipe import FlagValue
-from pytest_r1perf.roofline import Ceilings, NoCeilings, above, lowest
 from pytest_r1perf.sglang.downgrade import events_of
 from pytest_r1perf.sglang.events import Effect, Event, EventKind
 from pytest_r1perf.sglang.facts import LogFacts

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_r1perf.caches import CacheDir, CacheFile, snapshot, written
+from pytest_r1perf.ceilings.bounds import Ceilings, NoCeilings, ceilings_of
+from pytest_r1perf.ceilings.gpumodel import GpuModel
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.childenv import compose, recorded, shown
 from pytest_r1perf.ended import Ended
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.gpu.elsewhere import watch_of
 from pytest_r1perf.gpu.judge import Watched
-from pytest_r1perf.gpumodel import GpuModel
 from pytest_r1perf.gpuwatch import GpuWatch
 from pytest_r1perf.launch.mark import marked_environment, new_mark
 from pytest_r1perf.launch.process import LaunchError, Poll
@@ -24,7 +25,6 @@ from pytest_r1perf.platform import Platform, expand
 from pytest_r1perf.preflight import Severity, findings_of
 from pytest_r1perf.recipe import FlagValue
 from pytest_r1perf.rig.home import home
-from pytest_r1perf.roofline import Ceilings, NoCeilings, ceilings_of
 from pytest_r1perf.sglang.command import shell_line
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.facts import LogFacts, Progress

@@ -35,7 +35,7 @@ from pytest_r1perf.sites import Sites
 from pytest_r1perf.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pytest_r1perf.outputs import Answers, NotAsked, OutputsResult
+    from pytest_r1perf.outputs.agreement import Answers, NotAsked, OutputsResult
 
 DEFAULT_PLATFORM = "cpu"
 OLD, NEW = "old", "new"
@@ -217,7 +217,7 @@ class Runner:
         return self._outputs[key]
 
     def _compare_outputs(self, cell: Cell, nodeid: str) -> OutputsResult | Problem:
-        from pytest_r1perf.outputs import judge_outputs
+        from pytest_r1perf.outputs.agreement import judge_outputs
 
         site = self.site(cell)
         answers = []

@@ -12,7 +12,7 @@ from pytest_r1perf.caches import CacheDir
 from pytest_r1perf.catalog import Catalog, load_catalog
 from pytest_r1perf.cell import Cell, cell_of
 from pytest_r1perf.childenv import compose
-from pytest_r1perf.enginemode import EngineMode
+from pytest_r1perf.engine.mode import EngineMode
 from pytest_r1perf.gpu.nvml import NvmlAbsent
 from pytest_r1perf.gpuwatch import GpuWatch
 from pytest_r1perf.hardware import Hardware, hardware_for

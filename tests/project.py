@@ -33,7 +33,7 @@ for _module in (
         for name in (
             "assess",
             "devices",
-            "enginemode",
+            "engine.mode",
             "evidence",
             "lab",
             "launch.stop",

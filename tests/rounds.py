@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pytest_r1perf.caches import Kernels
 from pytest_r1perf.catalog import load_catalog
+from pytest_r1perf.ceilings.bounds import Ceilings, NoCeilings
 from pytest_r1perf.cell import cell_of
 from pytest_r1perf.ended import Ended
 from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.launch.process import Exit
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
-from pytest_r1perf.roofline import Ceilings, NoCeilings
 from pytest_r1perf.roundcheck import RESULT, FinishedRun, outcome
 from pytest_r1perf.sglang.events import Event
 from pytest_r1perf.sglang.log import read_log

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_r1perf.changepoint import Analysis, Drift, Step, analyse, fewest_nights
-from pytest_r1perf.nightly import Point, bad_nights
+from pytest_r1perf.history.changepoint import Analysis, Drift, Step, analyse, fewest_nights
+from pytest_r1perf.history.nightly import Point, bad_nights
 
 ALPHA = 0.05
 

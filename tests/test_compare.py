@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pytest_r1perf.baseline import Baseline, store
 from pytest_r1perf.catalog import load_catalog
-from pytest_r1perf.compare import Conditions, Measured, Side, compare, compare_cell
-from pytest_r1perf.comparecmd import compare_command
+from pytest_r1perf.compare.cells import Conditions, Measured, Side, compare, compare_cell
+from pytest_r1perf.compare.commands import compare_command
 from pytest_r1perf.hardware import Hardware
 from pytest_r1perf.verdict import Verdict
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from pytest_r1perf.caches import CacheDir
-from pytest_r1perf.enginemode import _Late
+from pytest_r1perf.engine.mode import _Late
 from pytest_r1perf.launch.process import Poll
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.sglang.enginelog import EngineLog
@@ -384,7 +384,7 @@ def test_a_teardown_that_fails_is_a_remark(fake: Fake) -> None:
 
 def test_an_engine_that_does_not_exit(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything was measured by then: the number stands, and the process is ended."""
-    monkeypatch.setattr("pytest_r1perf.enginemode.LINGER_S", 1.0)
+    monkeypatch.setattr("pytest_r1perf.engine.mode.LINGER_S", 1.0)
     fake.control(engine={"mode": "late-end"})
     _, outcome = fake.round(10, 20)
     assert "the engine did not exit within 1 s of its end and was ended" in sample(outcome).remarks

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_r1perf import greedy
 from pytest_r1perf.catalog import load_catalog
 from pytest_r1perf.cell import Cell, cell_of
 from pytest_r1perf.errors import DataError
 from pytest_r1perf.gpu.nvml import NvmlAbsent
 from pytest_r1perf.gpuwatch import GpuWatch
-from pytest_r1perf.greedy import PromptSet, ask, load_prompts
 from pytest_r1perf.hardware import Hardware
 from pytest_r1perf.launch.local import LocalLauncher
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measurement import Problem
-from pytest_r1perf.outputs import Answers, NotAsked, OutputsVerdict, judge_outputs
+from pytest_r1perf.outputs import ask as greedy
+from pytest_r1perf.outputs.agreement import Answers, NotAsked, OutputsVerdict, judge_outputs
+from pytest_r1perf.outputs.ask import PromptSet, ask, load_prompts
 from pytest_r1perf.place import LocalPlace
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.greedy import DRIVER, BadAnswers, read_answers

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_r1perf.history import Night, read_history
+from pytest_r1perf.history.nights import Night, read_history
 from tests.histories import CELL, HARDWARE, START, sample, verdict, write_session
 
 A = "20260901.023000.aaaa"
@@ -211,7 +211,7 @@ def test_paths_that_give_nothing_are_told(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end_is_never_held_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_r1perf.historyfile.LONGEST_LINE", 5000)
+    monkeypatch.setattr("pytest_r1perf.history.file.LONGEST_LINE", 5000)
     path = write_session(tmp_path, A, [sample(1), sample(2, log="x" * 20000), sample(3)])
     history = read_history([tmp_path])
     assert [one.number for one in one(history.nights).rounds] == [1, 3]

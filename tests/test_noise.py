@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.noise import Component, Estimate, Series, estimate
-from pytest_r1perf.noiseorder import cold_first, order, outlier
+from pytest_r1perf.noise.components import Component, Estimate, Series, estimate
+from pytest_r1perf.noise.order import cold_first, order, outlier
 from pytest_r1perf.report.noise import noise_table, remarks
 
 

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from pytest_r1perf.catalog import load_catalog
 from pytest_r1perf.cli import cli
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.noisecmd import noise_command
+from pytest_r1perf.noise.commands import noise_command
 from pytest_r1perf.platform import Noise
 from tests.processes import wait_until
 from tests.project import QUIET, Project
@@ -132,7 +132,7 @@ def test_without_tests_nothing_is_measured(project: Project) -> None:
 
 def test_sigterm_ends_what_it_measures(project: Project) -> None:
     project.control({"mode": "hang"})
-    main = "from pytest_r1perf.cli import cli, main; from pytest_r1perf.noisecmd import noise_command; "
+    main = "from pytest_r1perf.cli import cli, main; from pytest_r1perf.noise.commands import noise_command; "
     command = [sys.executable, "-c", f"{main}cli.add_command(noise_command); main()", "noise", "test_perf.py"]
     with subprocess.Popen([*command, "--", *QUIET], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         wait_until(lambda: len(project.calls()) == 1, "the first process", 60)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_r1perf.catalog import load_catalog
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.noisefile import lines_of, own_noise, store_noise, with_noise
+from pytest_r1perf.noise.file import lines_of, own_noise, store_noise, with_noise
 from pytest_r1perf.platform import Noise
 
 NOISE = Noise(0.0213, 9, 0.0152, 4, '2026-11-30, host: "a: b" # c', sample_cv=0.11, samples=40, discard=2)

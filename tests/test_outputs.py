@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_r1perf.outputs import (
+from pytest_r1perf.outputs.agreement import (
     ALPHA,
     Answers,
     NotAsked,

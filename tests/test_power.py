@@ -16,9 +16,9 @@ from pytest_r1perf.catalog import load_catalog
 from pytest_r1perf.cli import cli
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.measure import RoundPlan
+from pytest_r1perf.noise.power import Nights, Setting, fixed_number, power_of, rounds_for, setting_for, simulated
+from pytest_r1perf.noise.power_command import power_command
 from pytest_r1perf.platform import Noise
-from pytest_r1perf.power import Nights, Setting, fixed_number, power_of, rounds_for, setting_for, simulated
-from pytest_r1perf.powercmd import power_command
 from pytest_r1perf.verdict import Reference, Terms, Verdict, judge
 
 if "power" not in cli.commands:

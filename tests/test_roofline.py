@@ -14,16 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_r1perf.catalog import load_catalog
-from pytest_r1perf.cell import Cell, cell_of
-from pytest_r1perf.errors import DataError
-from pytest_r1perf.gpumodel import GpuModel
-from pytest_r1perf.marker import PerfSpec
-from pytest_r1perf.measurement import Problem, Sample
-from pytest_r1perf.memory import GPU_BYTES
-from pytest_r1perf.modelshape import ModelShape, shape_of
-from pytest_r1perf.reads import decode_reads
-from pytest_r1perf.recipe import FlagValue
-from pytest_r1perf.roofline import (
+from pytest_r1perf.ceilings.bounds import (
     COMPUTE,
     KV,
     WEIGHTS,
@@ -34,6 +25,15 @@ from pytest_r1perf.roofline import (
     ceilings_of,
     lowest,
 )
+from pytest_r1perf.ceilings.gpumodel import GpuModel
+from pytest_r1perf.ceilings.reads import decode_reads
+from pytest_r1perf.cell import Cell, cell_of
+from pytest_r1perf.errors import DataError
+from pytest_r1perf.marker import PerfSpec
+from pytest_r1perf.measurement import Problem, Sample
+from pytest_r1perf.memory import GPU_BYTES
+from pytest_r1perf.modelshape import ModelShape, shape_of
+from pytest_r1perf.recipe import FlagValue
 from pytest_r1perf.sglang.facts import LogFacts
 from pytest_r1perf.topology import Topology
 from pytest_r1perf.verdict import Verdict

@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.history.commands import trend_command
 from pytest_r1perf.report.trend import sparkline
-from pytest_r1perf.trendcmd import trend_command
 from tests.histories import CELL, HARDWARE, PROTOCOL, RESOLVED, START, nightly, sample, write_nights, write_session
 
 OLD, NEW = {"sglang": "0.5.9", "torch": "2.9.1"}, {"sglang": "0.5.20", "torch": "2.9.1"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pytest_r1perf import records
 from pytest_r1perf.bisect.search import Answer, Build, Outcome
-from pytest_r1perf.compare import DEFAULT_METRIC, Measured
-from pytest_r1perf.compareinput import read_sides
+from pytest_r1perf.compare.cells import DEFAULT_METRIC, Measured
+from pytest_r1perf.compare.sides import read_sides
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.sglang.protocol import differences

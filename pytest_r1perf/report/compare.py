@@ -13,7 +13,7 @@ from pytest_r1perf.report.terminal import tables, wrapped
 from pytest_r1perf.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pytest_r1perf.compare import Comparison, Measured, Side
+    from pytest_r1perf.compare.cells import Comparison, Measured, Side
     from pytest_r1perf.results import CellResult
 
 WIDTH = 100

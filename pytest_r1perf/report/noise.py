@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_r1perf.noise import CONFIDENCE, Component, Estimate, Series
-from pytest_r1perf.noiseorder import SURE, cold_first, order, outlier
+from pytest_r1perf.noise.components import CONFIDENCE, Component, Estimate, Series
+from pytest_r1perf.noise.order import SURE, cold_first, order, outlier
 from pytest_r1perf.platform import Noise
 
 

@@ -22,7 +22,7 @@ def percent(fraction: float) -> str:
 
 
 def interval(value: Interval) -> str:
-    """``0.982 [0.941, 1.024]``; larger figures with a thousands separator, and no digits of a limit that says nothing."""
+    """``0.982 [0.941, 1.024]``; larger figures with a thousands separator; ``...`` for a limit that says nothing."""
     if value.estimate >= 100:
         upper = number(value.upper) if value.upper < 100 * value.estimate else "..."
         return f"{number(value.estimate)} [{number(value.lower)}, {upper}]"

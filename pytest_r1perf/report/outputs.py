@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_r1perf.outputs import Agreement, Example, OutputsResult, shown
+from pytest_r1perf.outputs.agreement import Agreement, Example, OutputsResult, shown
 
 _TEXT = 24
 """Characters of a token's text; a token is rarely longer."""

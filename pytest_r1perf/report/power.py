@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_r1perf.power import POWER, Power, Setting
+from pytest_r1perf.noise.power import POWER, Power, Setting
 from pytest_r1perf.report.numbers import percent
 
 

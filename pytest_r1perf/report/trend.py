@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pytest_r1perf.report.numbers import number
 
 if TYPE_CHECKING:
-    from pytest_r1perf.changepoint import Size
+    from pytest_r1perf.history.changepoint import Size
+    from pytest_r1perf.history.trend import Event, Trend
     from pytest_r1perf.metrics import Metric
-    from pytest_r1perf.trend import Event, Trend
 
 _HEADERS = ("cell", "nights", "latest", "trend", "size [95 %]", "since", "of baseline")
 _ALIGN = ("left", "right", "right", "left", "right", "left", "right")

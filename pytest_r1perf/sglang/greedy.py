@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.outputs import Answers, Tokens
+from pytest_r1perf.outputs.agreement import Answers, Tokens
 
 DRIVER = Path(__file__).parent / "scripts" / "greedy_driver.py"
 

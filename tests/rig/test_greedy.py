@@ -11,11 +11,11 @@ import pytest
 from pytest_r1perf.catalog import load_catalog
 from pytest_r1perf.cell import cell_of
 from pytest_r1perf.childenv import compose
-from pytest_r1perf.greedy import ask, load_prompts
 from pytest_r1perf.hardware import Hardware
 from pytest_r1perf.launch.local import LocalLauncher
 from pytest_r1perf.marker import PerfSpec
-from pytest_r1perf.outputs import Answers, OutputsVerdict, agreement_with_itself, judge_outputs
+from pytest_r1perf.outputs.agreement import Answers, OutputsVerdict, agreement_with_itself, judge_outputs
+from pytest_r1perf.outputs.ask import ask, load_prompts
 from pytest_r1perf.place import LocalPlace
 from pytest_r1perf.recipe import FlagValue
 from pytest_r1perf.report.outputs import outputs_lines

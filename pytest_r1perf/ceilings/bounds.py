@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_r1perf.ceilings.gpumodel import GpuModel
+from pytest_r1perf.ceilings.reads import kv_bytes, kv_tokens, step_bytes
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.gpumodel import GpuModel
 from pytest_r1perf.memory import number, stages
 from pytest_r1perf.modelshape import ModelShape, shape_of
-from pytest_r1perf.reads import kv_bytes, kv_tokens, step_bytes
 from pytest_r1perf.sglang.facts import LogFacts
 from pytest_r1perf.sglang.protocol import same
 from pytest_r1perf.workload import SampledWorkload

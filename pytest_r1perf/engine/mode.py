@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_r1perf.caches import per_window
 from pytest_r1perf.cell import Cell
-from pytest_r1perf.enginecheck import CellRun, outcome
+from pytest_r1perf.engine.check import CellRun, outcome
 from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.gpu.occupancy import ALLOWED_S
 from pytest_r1perf.launch.process import Poll

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytest_r1perf import baseline as baselines
-from pytest_r1perf.changepoint import Analysis, Drift, Size, Step, size_of
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.history import Broken, Night
+from pytest_r1perf.history.changepoint import Analysis, Drift, Size, Step, size_of
+from pytest_r1perf.history.nightly import Point
+from pytest_r1perf.history.nights import Broken, Night
 from pytest_r1perf.metrics import Metric
-from pytest_r1perf.nightly import Point
 from pytest_r1perf.sglang import protocol
 from pytest_r1perf.sglang.resolved import differences
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.noiserun import LEAST_RUNS, measure_noise
+from pytest_r1perf.noise.run import LEAST_RUNS, measure_noise
 
 if TYPE_CHECKING:
-    from pytest_r1perf.history import Night, Round
-    from pytest_r1perf.noise import Component, Estimate, Series
+    from pytest_r1perf.history.nights import Night, Round
+    from pytest_r1perf.noise.components import Component, Estimate, Series
     from pytest_r1perf.platform import Noise, Platform
 
 
@@ -97,7 +97,7 @@ def noise_command(
         )
     if not dry_run:
         _refuse_fewer(file, platform, noise, force)
-        from pytest_r1perf.noisefile import store_noise
+        from pytest_r1perf.noise.file import store_noise
 
         store_noise(file, platform, noise, before=before, after=after)
     click.echo(f"{file}: platforms.{platform}.noise{' would be' if dry_run else ''} written")
@@ -117,7 +117,7 @@ def _around(file: Path, user: Sequence[Path], data: Sequence[Path]) -> tuple[lis
 
 def _nights(paths: Sequence[Path], platform: str, metric: str, cell: str | None) -> list[Night]:
     """The platform's recorded nights; what of the records could not be used is told."""
-    from pytest_r1perf.history import read_history
+    from pytest_r1perf.history.nights import read_history
 
     history = read_history(paths)
     for problem in history.problems:
@@ -140,7 +140,7 @@ def _evaluate(
     platform: Platform, nights: Sequence[Night], metric: str, command: str, force: bool
 ) -> tuple[Estimate, Noise]:
     """Print the components and remarks; gives the estimate, and what the platform's file will say."""
-    from pytest_r1perf.noise import estimate, series_of
+    from pytest_r1perf.noise.components import estimate, series_of
     from pytest_r1perf.report.noise import noise_table, remarks
 
     nights, discard, learned = _settled(nights, metric)
@@ -211,7 +211,7 @@ def _noise(found: Estimate, old: Noise | None, discard: int | None, source: str,
     So does ``session_cv`` where the old one is from more sessions, unless ``force``: blocks within an hour say little
     of nights, and too small a figure raises false alarms.
     """
-    from pytest_r1perf.noisefile import LEAST_CV
+    from pytest_r1perf.noise.file import LEAST_CV
     from pytest_r1perf.platform import Noise
 
     session_cv, sessions = LEAST_CV, 2
@@ -246,7 +246,7 @@ def _show_power(platform: Platform, baseline_rounds: int, nights: Sequence[Night
     import statistics
 
     from pytest_r1perf.measure import RoundPlan
-    from pytest_r1perf.power import MOST_ROUNDS, power_of, setting_for
+    from pytest_r1perf.noise.power import MOST_ROUNDS, power_of, setting_for
     from pytest_r1perf.report.power import power_legend, power_table
 
     low, high = platform.rounds
@@ -262,7 +262,7 @@ def _show_power(platform: Platform, baseline_rounds: int, nights: Sequence[Night
 
 def _refuse_fewer(file: Path, platform: str, noise: Noise, force: bool) -> None:
     """Figures of the user's own file that rest on more are kept; the package's were another machine's anyway."""
-    from pytest_r1perf.noisefile import own_noise
+    from pytest_r1perf.noise.file import own_noise
 
     before = own_noise(file, platform).get("runs")
     if isinstance(before, int) and noise.runs < before and not force:

@@ -2,7 +2,7 @@
 
 A night is one cell in one session, of one side where two environments were compared. Nothing here raises for what
 a file holds: what can't be used is left out, and a sentence of :attr:`History.problems` says so. Files are read a
-line at a time (:mod:`pytest_r1perf.historyfile`), and what repeats is kept once, so a long history fits the memory.
+line at a time (:mod:`pytest_r1perf.history.file`), and what repeats is kept once, so a long history fits the memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pytest_r1perf.historyfile import Draft, Part, Said, Shared, read_file, reason
-from pytest_r1perf.historyfile import Round as Round
+from pytest_r1perf.history.file import Draft, Part, Said, Shared, read_file, reason
+from pytest_r1perf.history.file import Round as Round
 
 _FILES = "samples-*.jsonl"
 

@@ -11,13 +11,11 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pytest_r1perf.changepoint import Analysis, Drift, Size, Step, analyse
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.history import Broken, History, Night
-from pytest_r1perf.metrics import Metric
-from pytest_r1perf.nightly import Point
-from pytest_r1perf.sglang import protocol
-from pytest_r1perf.trendnotes import (
+from pytest_r1perf.history.changepoint import Analysis, Drift, Size, Step, analyse
+from pytest_r1perf.history.nightly import Point
+from pytest_r1perf.history.nights import Broken, History, Night
+from pytest_r1perf.history.notes import (
     against_baseline,
     broken_since,
     causes_of,
@@ -26,6 +24,8 @@ from pytest_r1perf.trendnotes import (
     night_before,
     protocol_notes,
 )
+from pytest_r1perf.metrics import Metric
+from pytest_r1perf.sglang import protocol
 
 
 class State(str, Enum):

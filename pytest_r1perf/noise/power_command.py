@@ -67,8 +67,8 @@ def power_command(
     from pytest_r1perf.catalog import USER_FILE, load_catalog
     from pytest_r1perf.marker import parse_rounds
     from pytest_r1perf.measure import RoundPlan
+    from pytest_r1perf.noise.power import MOST_ROUNDS, power_of, rounds_for, setting_for
     from pytest_r1perf.options import parse_time
-    from pytest_r1perf.power import MOST_ROUNDS, power_of, rounds_for, setting_for
     from pytest_r1perf.report.numbers import percent
     from pytest_r1perf.report.power import duration, power_legend, power_table
 
@@ -136,7 +136,7 @@ def wall_time(paths: tuple[Path, ...], platform: str) -> float | None:
     """Median wall time of the platform's recorded processes in seconds; ``None`` where there are no records."""
     import statistics
 
-    from pytest_r1perf.history import read_history
+    from pytest_r1perf.history.nights import read_history
 
     there = [path for path in paths if path.exists()]
     nights = read_history(there).nights if there else ()
@@ -145,6 +145,6 @@ def wall_time(paths: tuple[Path, ...], platform: str) -> float | None:
 
 
 def _many(rounds: int | None) -> str:
-    from pytest_r1perf.power import MOST_ROUNDS
+    from pytest_r1perf.noise.power import MOST_ROUNDS
 
     return f"more than {MOST_ROUNDS} rounds" if rounds is None else f"up to {rounds} rounds"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_r1perf.ceilings.bounds import above, lowest
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.metrics import metric_named
-from pytest_r1perf.roofline import above, lowest
 from pytest_r1perf.roundcheck import FinishedRun, events_told, metrics_of, moved_defaults
 from pytest_r1perf.sglang.engine import CellReport, PlannedCell, Window
 from pytest_r1perf.sglang.events import Effect, EventKind

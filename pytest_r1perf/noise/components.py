@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.history import Night
+from pytest_r1perf.history.nights import Night
 
 CONFIDENCE = 0.95
 """Of the two-sided limits of a component."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_r1perf.nightly import Point, Weighted, bad_nights, last_is_off, weigh
+from pytest_r1perf.history.nightly import Point, Weighted, bad_nights, last_is_off, weigh
 
 if TYPE_CHECKING:
     import numpy

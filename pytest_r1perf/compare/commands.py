@@ -11,7 +11,7 @@ import click
 from pytest_r1perf.errors import R1PerfError
 
 if TYPE_CHECKING:
-    from pytest_r1perf.compare import Comparison
+    from pytest_r1perf.compare.cells import Comparison
 
 
 @click.command("compare")
@@ -76,8 +76,8 @@ def _compared(
     files: tuple[Path, ...],
 ) -> Comparison:
     from pytest_r1perf.catalog import USER_FILE, load_catalog
-    from pytest_r1perf.compare import Conditions, compare
-    from pytest_r1perf.compareinput import read_both_sides, read_side
+    from pytest_r1perf.compare.cells import Conditions, compare
+    from pytest_r1perf.compare.sides import read_both_sides, read_side
     from pytest_r1perf.metrics import metric_named
 
     catalog = load_catalog([*([Path(USER_FILE)] if Path(USER_FILE).is_file() else []), *files])

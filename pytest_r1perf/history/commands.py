@@ -55,9 +55,9 @@ def trend_command(
 
     Example: r1perf trend --cell '*/n5000/*' --fail
     """
-    from pytest_r1perf.history import read_history
+    from pytest_r1perf.history.nights import read_history
+    from pytest_r1perf.history.trend import Terms, as_dict, trends
     from pytest_r1perf.metrics import metric_named
-    from pytest_r1perf.trend import Terms, as_dict, trends
 
     metric = metric_named(metric_name)
     paths = paths or (Path(".r1perf"),)

@@ -1,7 +1,7 @@
 """Two sets of rounds that are there already, cell by cell: the judge of the pytest sessions, outside pytest.
 
 The reference is what a baseline is in a session, the new side what the session measured. Nothing is measured or read
-here (:mod:`pytest_r1perf.compareinput` reads).
+here (:mod:`pytest_r1perf.compare.sides` reads).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.gpuwatch import GpuWatch
 from pytest_r1perf.launch.process import LaunchError, Poll
 from pytest_r1perf.measurement import Problem
-from pytest_r1perf.outputs import Answers, NotAsked
+from pytest_r1perf.outputs.agreement import Answers, NotAsked
 from pytest_r1perf.recipe import FlagValue
 from pytest_r1perf.roundcheck import LINGER_S
 from pytest_r1perf.roundrun import paths_of, translated
@@ -34,7 +34,7 @@ from pytest_r1perf.verdict import Verdict
 RESULT = "greedy.jsonl"
 """The driver's own file, in the run's folder."""
 
-_FILE = Path(__file__).parent / "data" / "greedy.yaml"
+_FILE = Path(__file__).parents[1] / "data" / "greedy.yaml"
 
 
 @dataclass(frozen=True, slots=True)

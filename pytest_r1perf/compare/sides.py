@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_r1perf import baseline, records
-from pytest_r1perf.compare import Measured, Side
+from pytest_r1perf.compare.cells import Measured, Side
 from pytest_r1perf.datafile import is_finite_number
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.hardware import Hardware
-from pytest_r1perf.history import Night, read_history
+from pytest_r1perf.history.nights import Night, read_history
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.verdict import Verdict
 

@@ -1,0 +1,1 @@
+"""The most that the hardware can do with a workload."""

@@ -1,0 +1,1 @@
+"""Two result files outside pytest (``r1perf compare``)."""

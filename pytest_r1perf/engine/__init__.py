@@ -1,0 +1,1 @@
+"""``mode="engine"``: one engine a round for all cells that can share it."""

@@ -1,0 +1,1 @@
+"""Sessions read back as nights of cells, and what changed over them (``r1perf trend``)."""

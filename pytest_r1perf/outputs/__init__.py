@@ -1,0 +1,1 @@
+"""Whether two environments give the same greedy answers."""
