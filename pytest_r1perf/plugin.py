@@ -66,6 +66,12 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """xdist: tests of one engine go to one worker."""
+    return config.stash[SESSION].scheduler(log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """xdist: a worker knows its tests."""
     node.config.stash[SESSION].worker_collected(ids)

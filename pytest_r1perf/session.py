@@ -317,6 +317,14 @@ class PerfSession:
         """Tell a worker which session it belongs to."""
         workerinput["r1perf"] = {"folder": str(self._planned.path)}
 
+    def scheduler(self, log: Any) -> object:
+        """How xdist distributes: by groups where perf tests are selected, else as it does by itself."""
+        if not self.options.selects or self.config.getvalue("dist") != "loadgroup":
+            return None
+        from pytest_r1perf.xdistgroups import WholeGroups
+
+        return WholeGroups(self.config, log)
+
     def worker_collected(self, ids: list[str]) -> None:
         """Know what is selected before any worker ends: an interrupted session has a table too."""
         if self.options.selects:

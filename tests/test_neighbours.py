@@ -52,7 +52,7 @@ def test_same_verdicts_and_one_table_with_and_without_xdist(mixed: Project, args
     assert lines_with(result, "pytest test_perf.py::test_slower --perf --perf-platform cpu")
     assert lines_with(result, "SKIPPED [1] test_perf.py:")
     assert len(mixed.calls()) == 4 + 2 + 2 + 2 + 4 + 1
-    assert {line["kind"] for line in mixed.records()} == {"start", "sample", "problem", "end"}
+    assert {line["kind"] for line in mixed.records()} == {"start", "sample", "problem", "verdict", "end"}
 
 
 def test_one_table_under_xdist_when_it_stops_at_the_first_failure(mixed: Project) -> None:

@@ -272,7 +272,7 @@ def test_another_plugin_keeps_its_own_topology_option(suite: Project) -> None:
             "topology='tp1', n=50, metric='total_latency', min_tokps=3",
             "min_tokps is a floor, and of total_latency less is better: name a throughput first",
         ),
-        ("topology='tp1', n=50, mode='serve'", "mode 'serve' is not in this version; (known: offline)"),
+        ("topology='tp1', n=50, mode='serve'", "mode 'serve' is not in this version; (known: engine, offline)"),
         ("topology='tp1', n=50, batch_size=4", "batch_size belongs to mode='serve', which this version does not have"),
         ("topology='tp1', n=50, flags={'tp-size': 2}", "flags['tp-size'] belongs to the topology: choose or define"),
         ("topology='tp1', n=50, flags=['--x']", "flags must be a mapping with text keys, got ['--x']"),
