@@ -38,6 +38,8 @@ from pytest_r1perf.verdict import (
     worst,
 )
 
+ONLY_NEW = "only the new environment was measured: the two are compared by tests without perf_lab and anti-patterns"
+
 
 @dataclass(frozen=True)
 class Assessment:
@@ -90,6 +92,8 @@ class Assessor:
             measurement, result = assess_oom(self, cell, spec, nodeid, rule, notes)
         else:
             measurement, result = assess_slower(self, cell, spec, nodeid, plan, rule, notes)
+        if rule is not None and self.runner.options.sglang_old is not None:
+            result = replace(result, notes=(*result.notes, ONLY_NEW))
         return Assessment(measurement, result, rules)
 
     def measured(self, spec: PerfSpec, nodeid: str) -> Assessment:
@@ -98,8 +102,13 @@ class Assessor:
         plan = self.runner.plan(spec, cell.platform)
         measurement = self.runner.measure(cell, nodeid, plan, lambda now: True)
         result = self.result(measurement, spec, nodeid)
-        if measurement.problem is None and measurement.samples:
+        if measurement.problem is None and len(measurement.samples) >= plan.minimum:
             result = replace(result, verdict=Verdict.MEASURED, cause="")
+        elif measurement.problem is None and measurement.samples:
+            reason = f"only {len(measurement.samples)} of {plan.minimum} rounds were measured"
+            result = replace(result, cause=reason)
+        if self.runner.options.sglang_old is not None:
+            result = replace(result, notes=(*result.notes, ONLY_NEW))
         return Assessment(measurement, result)
 
     def _assess_plain(
@@ -236,6 +245,7 @@ class Assessor:
             reproduce=self._reproduce(nodeid, cell),
             notes=(*notes, *measurement.remarks, *remarks),
             quarantined=spec.quarantine_until is not None and datetime.date.today() <= spec.quarantine_until,
+            engine=cell.engine_key if cell.mode == "engine" else "",
             error_rate=cell.platform.error_rate.per_cell,
             missed_rate=cell.platform.error_rate.missed,
             discarded=len(measurement.discarded) + sum(sample.discarded for sample in samples),

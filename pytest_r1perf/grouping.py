@@ -63,6 +63,12 @@ def plain_nodeid(item: pytest.Item) -> str:
     return item.nodeid.removesuffix(f"@{name}") if name else item.nodeid
 
 
+def _left_out(item: pytest.Item) -> bool:
+    """Whether a marker may keep the test from running; what it would measure is not measured beforehand then."""
+    no_run = any(mark.kwargs.get("run") is False for mark in item.iter_markers("xfail"))
+    return no_run or any(True for name in ("skip", "skipif") for _ in item.iter_markers(name))
+
+
 class Upcoming:
     """The perf tests of a session in their order, each until it has begun."""
 
@@ -76,7 +82,7 @@ class Upcoming:
         self._tests = {
             plain_nodeid(item): item.stash[SPEC]
             for item in items
-            if SPEC in item.stash and LAB_FIXTURE not in getattr(item, "fixturenames", ())
+            if SPEC in item.stash and LAB_FIXTURE not in getattr(item, "fixturenames", ()) and not _left_out(item)
         }
 
     def begun(self, item: pytest.Item) -> None:

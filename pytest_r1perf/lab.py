@@ -206,6 +206,7 @@ def arguments_from(spec: PerfSpec) -> dict[str, Any]:
         "workload": spec.workload,
         "metric": spec.metrics,
         "platform": spec.platform,
+        "mode": spec.mode,
         "flags": dict(spec.flags),
         "env": dict(spec.env),
         "timeout": spec.timeout_s,

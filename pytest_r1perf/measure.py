@@ -14,9 +14,8 @@ from typing import Protocol
 
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
-from pytest_r1perf.recorder import Kept
+from pytest_r1perf.recorder import Kept, unlike
 from pytest_r1perf.sglang.protocol import differences
-from pytest_r1perf.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ class Side:
         return replace(
             measurement,
             samples=kept.samples,
+            discarded=kept.discarded,
             protocol=kept.protocol,
             resolved=kept.resolved,
             problem=kept.problem,
@@ -95,8 +95,7 @@ class Side:
             if measurement.protocol and told.protocol:
                 changed = differences(measurement.protocol, told.protocol)
                 if changed:
-                    cause = f"protocol: round {number} was not measured like those before it: {'; '.join(changed)}"
-                    return replace(measurement, problem=Problem(Verdict.INVALID, cause, log=outcome.log))
+                    return replace(measurement, problem=unlike(number, changed, outcome.log))
             measurement = _first_told(measurement, told)
             if isinstance(outcome, Sample):
                 measurement = replace(measurement, samples=(*measurement.samples, outcome))

@@ -14,6 +14,7 @@ from pytest_r1perf.gpuwatch import GpuWatch
 from pytest_r1perf.measure import Mode
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.offline import OfflineMode
+from pytest_r1perf.options import PerfOptions
 from pytest_r1perf.platform import Platform
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.facts import Progress
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from pytest_r1perf.recipe import FlagValue
 
 
+def windows_of(cell: Cell, options: PerfOptions) -> tuple[int, int]:
+    """How many windows of a cell count in one engine, and how many before them are thrown away."""
+    noise = cell.platform.noise
+    windows = cell.platform.windows if options.windows is None else options.windows
+    return windows, (noise.discard if noise is not None else 1) if options.discard is None else options.discard
+
+
 def _caches(env: Mapping[str, str]) -> tuple[CacheDir, ...]:
     return cache_dirs(env, Path.home())
 
@@ -32,16 +40,13 @@ def _caches(env: Mapping[str, str]) -> tuple[CacheDir, ...]:
 class SessionModes:
     """Makes the modes of a session: logs under ``folder``, progress through ``show``.
 
-    ``windows`` and ``discard`` are the session's own numbers of an engine's windows, over the platform's. ``gpu_of``
-    has the data sheets of GPUs, for ceilings.
+    ``gpu_of`` has the data sheets of GPUs, for ceilings.
     """
 
     folder: Path
     watch: Callable[[tuple[str, ...]], GpuWatch]
-    show: Callable[[Cell, int, Progress], None]
-    sglang_defaults: bool
-    windows: int | None = None
-    discard: int | None = None
+    show: Callable[[Cell, int, Progress, str | None], None]
+    options: PerfOptions
     gpu_of: Callable[[Platform], GpuModel | None] = lambda platform: None
 
     def __call__(
@@ -56,31 +61,35 @@ class SessionModes:
     ) -> Mode:
         """The cell's own mode; siblings share its engine where it has one. A side has a folder of its own."""
         folder = self.folder / side if side is not None else self.folder
+
+        def show(cell: Cell, number: int, now: Progress) -> None:
+            self.show(cell, number, now, side)
+
         if cell.mode == "engine":
             from pytest_r1perf.engine.mode import EngineMode
 
-            noise = cell.platform.noise
+            windows, discard = windows_of(cell, self.options)
             return EngineMode(
                 site=site,
                 environment=environment,
                 folder=folder,
                 watch=self.watch,
-                show=self.show,
-                sglang_defaults=self.sglang_defaults,
+                show=show,
+                sglang_defaults=self.options.sglang_defaults,
                 gpu_of=self.gpu_of,
                 caches=_caches,
                 siblings=siblings,
                 keep=keep,
-                windows=cell.platform.windows if self.windows is None else self.windows,
-                discard=(noise.discard if noise is not None else 1) if self.discard is None else self.discard,
+                windows=windows,
+                discard=discard,
             )
         return OfflineMode(
             site=site,
             environment=environment,
             folder=folder,
             watch=self.watch,
-            show=self.show,
-            sglang_defaults=self.sglang_defaults,
+            show=show,
+            sglang_defaults=self.options.sglang_defaults,
             gpu_of=self.gpu_of,
             caches=_caches,
         )
@@ -99,6 +108,6 @@ class SessionModes:
             site,
             self.folder / side,
             flags=flags,
-            sglang_defaults=self.sglang_defaults,
+            sglang_defaults=self.options.sglang_defaults,
             watch=self.watch,
         )

@@ -40,9 +40,9 @@ def assess_pair(
     defaults = assessor.runner.options.sglang_defaults
 
     def decided(old: Measurement, new: Measurement) -> bool:
-        if differences(old.protocol, new.protocol) and not defaults:
-            return True
-        return worst(_judged(old, new, spec, terms)).verdict is not Verdict.UNDECIDED
+        comparable = defaults or not differences(old.protocol, new.protocol)
+        judged = worst(_judged(old, new, spec, terms, comparable=comparable))
+        return not comparable or judged.verdict is not Verdict.UNDECIDED
 
     old, new = assessor.runner.measure_pair(cell, nodeid, plan, decided)
     for side, measurement in ((OLD, old), (NEW, new)):
@@ -53,15 +53,15 @@ def assess_pair(
     rounds = min(len(old.samples), len(new.samples))
     if not rounds:
         return new, replace(assessor.result(new, spec, nodeid, notes=notes), against=OLD_ENVIRONMENT)
-    judgements = _judged(old, new, spec, terms)
     barriers = [f"protocol: {line}" for line in differences(old.protocol, new.protocol)]
+    judgements = _judged(old, new, spec, terms, comparable=defaults or not barriers)
     notes = [*notes, *barriers, *_between(old, new)]
     result = assessor.result(new, spec, nodeid, judgements, notes=notes)
     result = replace(result, against=OLD_ENVIRONMENT)
     if rounds < plan.minimum:
         reason = f"only {rounds} of {plan.minimum} rounds were measured on both sides"
         result = replace(result, verdict=Verdict.UNDECIDED, cause=reason)
-    elif barriers and not defaults:
+    elif barriers and not defaults and result.verdict is not Verdict.REGRESSED:  # a floor needs no comparison
         hint = "state it in the recipe, or compare defaults with --perf-sglang-defaults"
         result = replace(result, verdict=Verdict.INCOMPARABLE, cause=f"{'; '.join(barriers)} ({hint})")
     return new, _with_outputs(assessor, cell, nodeid, result)
@@ -83,12 +83,15 @@ def _with_outputs(assessor: Assessor, cell: Cell, nodeid: str, result: CellResul
     return result
 
 
-def _judged(old: Measurement, new: Measurement, spec: PerfSpec, terms: Terms) -> tuple[Judgement, ...]:
+def _judged(
+    old: Measurement, new: Measurement, spec: PerfSpec, terms: Terms, *, comparable: bool
+) -> tuple[Judgement, ...]:
+    """One judgement a metric; the floor is the first one's, and needs no comparison."""
     return tuple(
         judge(
             metric,
             new.values(metric),
-            Reference(old.values(metric), same_session=True, grows=True),
+            Reference(old.values(metric), same_session=True, grows=True) if comparable else None,
             terms if number == 0 else replace(terms, floor=None),
         )
         for number, metric in enumerate(spec.metrics)

@@ -18,6 +18,7 @@ from pytest_r1perf.launchsettings import ENGINES
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.memory import GPU_BYTES, MemoryEstimate, estimate, fits, load_of
 from pytest_r1perf.modelshape import shape_of
+from pytest_r1perf.modes import windows_of
 from pytest_r1perf.place import LocalPlace
 from pytest_r1perf.plan import MatchedRule, PlannedCommand, PlannedTest, expected, histories
 from pytest_r1perf.preflight import Finding, Severity, findings_of
@@ -25,8 +26,9 @@ from pytest_r1perf.report.plan import fit_sentence
 from pytest_r1perf.rig.home import home
 from pytest_r1perf.roundcheck import RESULT
 from pytest_r1perf.roundrun import paths_of, translated, with_pins
-from pytest_r1perf.runner import CannotRun, Runner
+from pytest_r1perf.runner import OLD, CannotRun, Runner
 from pytest_r1perf.sglang.command import offline_command
+from pytest_r1perf.sglang.engine import engine_command, planned
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.sampling import Inputs, look_at, sample
 from pytest_r1perf.sglang.translate import NoteKind, Translation
@@ -140,6 +142,8 @@ class Planner:
         except R1PerfError as error:
             findings.append(Finding("flags", Severity.REFUSE, str(error), "the release's own options"))
             return (), ()
+        if cell.mode == "engine":
+            return self._engine(cell, environment, said, inputs)
         nodes = cell.topology.nnodes
         commands = []
         for rank in range(nodes):
@@ -149,7 +153,26 @@ class Planner:
             )
             command = self._contained(cell, RankCommand(rank, argv, said.env, "."), inputs)
             commands.append(PlannedCommand(rank, _host(cell, rank), command.argv, shown(command.env)))
-        return tuple(commands), _notes(said)
+        return tuple(commands), (*_notes(said), *self._in_turn(cell))
+
+    def _engine(
+        self, cell: Cell, environment: SglangEnvironment, said: Translation, inputs: Inputs
+    ) -> tuple[tuple[PlannedCommand, ...], tuple[str, ...]]:
+        """The driver's command with this cell alone; the file is in the round's folder."""
+        windows, discard = windows_of(cell, self.runner.options)
+        alone = planned(cell.fingerprint, cell.num_prompts, cell.workload, inputs, windows=windows, discard=discard)
+        argv = engine_command(environment, [alone], said.argv, inputs)
+        command = self._contained(cell, RankCommand(0, argv, said.env, "."), inputs)
+        shared = "one engine a round, shared with all tests of this session that have the same server arguments"
+        notes = (*_notes(said), shared, *self._in_turn(cell))
+        return (PlannedCommand(0, _host(cell, 0), command.argv, shown(command.env)),), notes
+
+    def _in_turn(self, cell: Cell) -> tuple[str, ...]:
+        if self.runner.options.sglang_old is None:
+            return ()
+        old = self.runner.given(cell.platform, elsewhere=self.runner.is_remote(cell), side=OLD)
+        asked = ", and one engine each for the greedy answers" if self.runner.options.outputs else ""
+        return (f"in turn with {old}, so twice the rounds{asked}; the command is the new environment's",)
 
     def _contained(self, cell: Cell, command: RankCommand, inputs: Inputs) -> RankCommand:
         given = self.runner.given(cell.platform)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from pytest_r1perf import records
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
 from pytest_r1perf.records import SessionFolder
+from pytest_r1perf.sglang.protocol import differences
 from pytest_r1perf.verdict import Verdict
 
 
@@ -24,6 +25,7 @@ class Kept:
     """What a session already has of a cell: samples in their order, or the problem that ended it."""
 
     samples: tuple[Sample, ...] = ()
+    discarded: tuple[Discarded, ...] = ()
     problem: Problem | None = None
     protocol: Mapping[str, object] = field(default_factory=dict)
     resolved: Mapping[str, object] = field(default_factory=dict)
@@ -63,9 +65,11 @@ class Recorder:
             remarks = (f"{len(own) - len(here)} earlier rounds are not used: since then the host changed ({changed})",)
         samples = sorted((line for line in here if line["kind"] == "sample"), key=lambda line: int(line["round"]))
         problem = next((line for line in here if line["kind"] == "problem"), None)
+        thrown_away = [line for line in here if line["kind"] == "discarded"]
         return Kept(
             samples=tuple(self._sample(line) for line in samples),
-            problem=_problem(problem) if problem else None,
+            discarded=tuple(_discarded(line) for line in thrown_away),
+            problem=_problem(problem) if problem else _unlike(samples),
             protocol=samples[0]["protocol"] if samples else {},
             resolved=next((line["resolved"] for line in samples if "resolved" in line), {}),
             remarks=remarks,
@@ -173,6 +177,25 @@ def _what(measurement: Measurement, where: Where) -> dict[str, Any]:
 def _plain(value: object) -> object:
     """A value that JSON gives back as it was, or its text."""
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _discarded(line: Mapping[str, Any]) -> Discarded:
+    return Discarded(int(line["round"]), line["reason"], line["metrics"], line["log"])
+
+
+def _unlike(samples: Sequence[Mapping[str, Any]]) -> Problem | None:
+    """The first round that was not measured as the first one was, whoever measured it."""
+    for line in samples[1:]:
+        changed = differences(samples[0]["protocol"], line["protocol"])
+        if changed:
+            return unlike(int(line["round"]), changed, line["log"])
+    return None
+
+
+def unlike(number: int, changed: Sequence[str], log: str) -> Problem:
+    """Rounds that were not measured by one protocol must not be pooled."""
+    cause = f"protocol: round {number} was not measured like those before it: {'; '.join(changed)}"
+    return Problem(Verdict.INVALID, cause, log=log)
 
 
 def _problem(line: Mapping[str, Any]) -> Problem:

@@ -31,8 +31,9 @@ class CellResult:
     ``hardware`` is the key; ``hardware_name`` and ``hardware_count`` are the rest of it, empty and 0 where the
     cell came to no hardware (it is then ``"none"``, or what this host has).
     ``notes`` are sentences for the report: advisories, floors not applied, what differs from the baseline.
-    ``against`` is what it is compared with. ``discarded`` processes and windows only warmed up. ``ceilings`` are the
-    fractions of the hardware's bound that were reached, by metric. ``outputs`` are lines on two environments' answers.
+    ``engine`` is the same for cells whose rounds are of the same engines. ``against`` is what it is compared with.
+    ``discarded`` processes and windows only warmed up. ``ceilings`` are the fractions of the hardware's bound that were
+    reached, by metric. ``outputs`` are lines on two environments' answers.
     ``entry`` is what a baseline would store, ``None`` when there is nothing to store.
     """
 
@@ -56,6 +57,7 @@ class CellResult:
     missed_rate: float = 0.0
     hardware_name: str = ""
     hardware_count: int = 0
+    engine: str = ""
     against: str = "baseline"
     outputs: tuple[str, ...] = ()
     discarded: int = 0

@@ -232,7 +232,9 @@ class Runner:
     def _ready(self, cell: Cell, side: str | None) -> tuple[Site | None, Problem | None]:
         try:
             self.environment(cell, side)
-            return self.site(cell), None
+            site = self.site(cell)
+            self._where(site, cell, side)
+            return site, None
         except R1PerfError as error:
             return None, Problem(verdict_of(error), f"{side}: {error}" if side else str(error))
 
@@ -283,6 +285,8 @@ class Runner:
     def _siblings(self, cell: Cell, number: int, side: str | None) -> list[tuple[Cell, str]]:
         """The cells of tests to come that an engine of this cell's could measure, and that lack this round."""
         found: dict[str, tuple[Cell, str]] = {}
+        if side is None and self.options.sglang_old is not None:
+            return []  # a reference, or a cell of perf_lab: the others are measured on both sides, by themselves
         for spec, nodeid in self.upcoming():
             if spec.mode != cell.mode:
                 continue

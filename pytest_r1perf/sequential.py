@@ -45,11 +45,12 @@ class Looks:
         """The one-sided error probability that the look after ``rounds`` may use, of ``total`` over all looks.
 
         Fewer rounds than the first look's count as the first look (it is then the only one), more than planned
-        (kept from another session) as the last, and rounds between two looks as the earlier one.
+        (kept from another session) as the last, rounds between two looks as the earlier one, and a look that is none
+        (see :data:`LEAST_NEW`) as the one before it: they know nearly the same.
         """
         levels = nominal_levels(self.information, total)
-        reached = [level for count, level in zip(self.rounds, levels, strict=True) if count <= rounds]
-        return reached[-1] if reached else levels[0]
+        reached = [level for count, level in zip(self.rounds, levels, strict=True) if count <= rounds and level > 0]
+        return reached[-1] if reached else next(level for level in levels if level > 0)
 
 
 def planned(rounds: Sequence[int], *, run_variance: float, reference_rounds: int | None, between: float = 0.0) -> Looks:

@@ -267,9 +267,7 @@ class PerfSession:
             folder=folder.path,
             watch=lambda uuids: GpuWatch(self.nvml, uuids, self.progress.line),
             show=self.progress.show,
-            sglang_defaults=self.options.sglang_defaults,
-            windows=self.options.windows,
-            discard=self.options.discard,
+            options=self.options,
             gpu_of=self.catalog.gpu_of,
         )
 
@@ -358,6 +356,8 @@ class PerfSession:
             return
         if self.options.update is not Update.NO:
             self._store_baselines(session)
+        if (self.undecided or self._planned_refusals or self.suite_regressed) and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         begun = (self._folder is not None or self.selected) and self._planned.path.is_dir()
         if begun and exitstatus != pytest.ExitCode.INTERRUPTED:
             from pytest_r1perf.records import append
@@ -366,16 +366,18 @@ class PerfSession:
             with contextlib.suppress(OSError):
                 for result in self.results:
                     append(self._planned, "main", verdict_line(result))
-                append(self._planned, "main", {"kind": "end", "exitstatus": int(exitstatus)})
-        if (self.undecided or self._planned_refusals or self.suite_regressed) and exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+                append(self._planned, "main", {"kind": "end", "exitstatus": int(session.exitstatus)})
 
     @property
     def undecided(self) -> bool:
         """Whether cells were selected and none was decided: never a green that measured nothing."""
         asked = self.selected > 0 and not self.only_looks
+        compares = self.options.sglang_old is not None
         return asked and not any(
-            result.verdict.decided and not (result.quarantined and result.verdict.fails) for result in self.results
+            result.verdict.decided
+            and not (result.quarantined and result.verdict.fails)
+            and (result.side_by_side or not compares)
+            for result in self.results
         )
 
     @property

@@ -9,6 +9,8 @@ from pytest_r1perf.results import CellResult
 from pytest_r1perf.statistics import Interval, average
 from pytest_r1perf.verdict import Verdict
 
+_COMPARED = (Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.UNDECIDED)
+
 
 @dataclass(frozen=True, slots=True)
 class SuiteRatio:
@@ -32,7 +34,7 @@ def suite_ratio(results: Sequence[CellResult]) -> SuiteRatio | None:
     """
     once: dict[tuple[str, str, str], CellResult] = {}
     for result in results:
-        decides = result.verdict in (Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.UNDECIDED)
+        decides = not result.quarantined and result.verdict in _COMPARED
         if decides and result.side_by_side and result.judgements and result.judgements[0].ratio is not None:
             once.setdefault((result.platform, result.topology, result.key), result)
     if len(once) < 2:
@@ -41,7 +43,8 @@ def suite_ratio(results: Sequence[CellResult]) -> SuiteRatio | None:
     for cell, result in once.items():
         ratio = result.judgements[0].ratio
         if ratio is not None:
-            groups.setdefault(_measured_together(cell), []).append(ratio)
+            together = (result.engine,) if result.engine else cell
+            groups.setdefault(together, []).append(ratio)
     return SuiteRatio(
         ratio=average(
             list(groups.values()),
@@ -51,10 +54,3 @@ def suite_ratio(results: Sequence[CellResult]) -> SuiteRatio | None:
         cells=len(once),
         tolerance=max(result.judgements[0].tolerance for result in once.values()),
     )
-
-
-def _measured_together(cell: tuple[str, str, str]) -> tuple[str, ...]:
-    """The same for cells whose rounds are of the same processes: those of one engine."""
-    platform, topology, key = cell
-    _, recipe, _, _, mode, *extra = key.split("/")
-    return (platform, topology, recipe, mode, *extra) if mode == "engine" else cell

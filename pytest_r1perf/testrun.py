@@ -95,6 +95,8 @@ class TestRun:
             raise PerfFailure(failure_message(assessment.result))
         if not assessment.measurement.samples:
             self._skip_or_fail(f"{assessment.result.label}: no round was measured")
+        if assessment.result.verdict is not Verdict.MEASURED:
+            self._skip_or_fail(f"{assessment.result.label}: {assessment.result.cause}")
         return assessment
 
     def note(self, text: str) -> None:

@@ -120,3 +120,54 @@ def test_a_killed_session_goes_on_with_what_is_missing(project: Project) -> None
     result.assert_outcomes(passed=3, deselected=2)
     assert engines(project) == 3
     assert Counter(sample["round"] for sample in project.samples()) == {1: 3, 2: 3}
+
+
+def test_windows_of_another_warmth_are_not_compared(project: Project) -> None:
+    project.perf("--perf-update-new", "--perf-rounds", "2", "-k", "test_a").assert_outcomes(passed=1, deselected=4)
+    result = project.perf("--perf-rounds", "2", "-k", "test_a", "--perf-windows", "1", "--perf-discard", "0")
+    result.assert_outcomes(skipped=1, deselected=4)
+    result.stdout.fnmatch_lines(["*INCOMPARABLE*windows: 2 -> 1*discard: 1 -> 0*"])
+
+
+def test_rounds_that_siblings_measured_by_two_protocols_are_invalid(project: Project) -> None:
+    settings = json.loads(project.control_file.read_text())
+    settings["engine"] = {"resolved": [{}, {"page_size": 64}]}
+    project.control_file.write_text(json.dumps(settings))
+    result = project.perf("--perf-update-new", "--perf-rounds", "2", "-k", "test_a or test_b")
+    result.assert_outcomes(failed=2, deselected=3)
+    assert verdicts(result) == ["INVALID", "INVALID"]
+
+
+def test_a_test_that_will_be_skipped_is_not_measured_for(project: Project) -> None:
+    project.write(
+        """
+        @perf(topology="tp1", n=50, mode="engine")
+        def test_a(): ...
+
+        @pytest.mark.skip(reason="takes the engine down")
+        @perf(topology="tp1", n=60, mode="engine")
+        def test_b(): ...
+        """
+    )
+    project.perf("--perf-update-new", "--perf-rounds", "2").assert_outcomes(passed=1, skipped=1)
+    assert set(windows(project)) == {"n50"}
+
+
+def test_perf_lab_measures_in_the_markers_mode(project: Project) -> None:
+    project.write(
+        """
+        @perf(topology="tp1", n=50, mode="engine", rounds="2:2")
+        def test_lab(perf_lab):
+            low, high = perf_lab.measure(), perf_lab.measure(n=60)
+            assert perf_lab.compare(low, high).ratio.estimate > 0
+        """
+    )
+    project.perf().assert_outcomes(passed=1)
+    assert engines(project) == 4
+    assert project.calls() == []
+
+
+def test_a_plan_has_the_drivers_command(project: Project) -> None:
+    result = project.perf("--perf-plan", "-k", "test_a")
+    result.stdout.fnmatch_lines(["*engine_driver.py*", "*one engine a round, shared with all tests*"])
+    assert engines(project) == 0

@@ -221,3 +221,49 @@ def test_answers_can_be_left_unasked(project: Project) -> None:
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*greedy answers: not asked for (--perf-no-outputs)"])
     assert not (project.root / "is-fake" / "engines.jsonl").exists()
+
+
+def test_a_floor_needs_no_comparison(project: Project) -> None:
+    project.write('@perf(topology="tp1", n=50, min_tokps=22000)\ndef test_x(): ...\n')
+    result = project.perf(*sides(project, new={"resolved": {"attention_backend": "intel_amx"}}))
+    result.assert_outcomes(failed=1)
+    assert verdicts(result) == ["REGRESSED"]
+    assert "ratio" not in next(line for line in result.outlines if "floor 22,000" in line)
+
+
+def test_a_quarantined_cell_is_not_in_the_suites_ratio(project: Project) -> None:
+    project.write(
+        """
+        @perf(topology="tp1", n=50, quarantine_until="2099-01-01")
+        def test_slow(): ...
+
+        @perf(topology="tp1", n=60)
+        def test_x(): ...
+
+        @perf(topology="tp1", n=70)
+        def test_y(): ...
+        """
+    )
+    both = sides(project)
+    control = project.root / "is-fake" / "control.json"
+    control.write_text(json.dumps({"cells": {"n50": {"speed": 1000.0}}}))
+    result = project.perf(*both, "--perf-tolerance", "0.05", "--perf-no-outputs")
+    result.assert_outcomes(passed=2, skipped=1)
+    assert result.ret == pytest.ExitCode.OK
+    assert any(line.startswith("over the suite (2 cells)") for line in result.outlines)
+    assert project.records()[-1]["exitstatus"] == 0
+
+
+def test_what_measures_one_side_only_says_so_and_decides_nothing(project: Project) -> None:
+    project.write(
+        """
+        @perf(topology="tp1", n=50, rounds="2:2")
+        def test_lab(perf_lab):
+            perf_lab.measure()
+        """
+    )
+    result = project.perf(*sides(project))
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*only the new environment was measured*", "nothing was decided*"])
+    assert project.records()[-1]["exitstatus"] == 1

@@ -194,9 +194,7 @@ class EngineMode(RoundRunner):
             if place and not (told.done or told.failed is not None or log.begun(member.id)):
                 return _Over(tuple(outcomes), tuple(members[place:]))
             run = self._finished(member, ran, log, report)
-            measured = self.told(
-                member.measurement, run.facts, ran.ended, {"token_ids": told.ids_digest[:16]} if told.ids_digest else {}
-            )
+            measured = self.told(member.measurement, run.facts, ran.ended, self._protocol(told.ids_digest))
             if not (told.done or told.failed is not None):
                 became: Sample | Problem = _broke(run, report, late)
                 outcomes.append((member, measured, became))
@@ -226,6 +224,15 @@ class EngineMode(RoundRunner):
             pins=self.left_pins(member.cell),
             gpus=seen,
         )
+
+    def _protocol(self, ids_digest: str) -> dict[str, object]:
+        """What this mode adds: how warm its windows are, how many make a round, and the exact requests."""
+        own: dict[str, object] = {
+            "cache_state": "flushed before each window",
+            "windows": self.windows,
+            "discard": self.discard,
+        }
+        return {**own, "token_ids": ids_digest[:16]} if ids_digest else own
 
     def _planned(self, cell: Cell) -> PlannedCell:
         return planned(

@@ -161,7 +161,7 @@ def _outcome(ended: Ended, reader: LogReader, folder: Path, prompts: PromptSet) 
     if not timed_out and ended.returncode == 0:
         return Problem(Verdict.INVALID, "the greedy driver ended well and wrote no answers", log=log)
     failure = classify(reader.facts, returncode=ended.returncode, timed_out=timed_out)
-    return Problem(Verdict(failure.kind.value), f"greedy answers: {failure.cause}", failure.hint, log)
+    return Problem(Verdict(failure.kind.value), failure.cause, failure.hint, log)
 
 
 class _Seen:

@@ -30,21 +30,21 @@ class Progress:
         self._enabled = enabled and self._writer is not None and config.get_verbosity() >= 0
         self._drawn = ""
         self._next = 0.0
-        self._round: tuple[str, int] | None = None
+        self._round: tuple[str, int, str | None] | None = None
         self._started = 0.0
         self._window = 0.0
 
-    def show(self, cell: Cell, number: int, now: RunProgress) -> None:
-        """A round's state; called several times a second."""
+    def show(self, cell: Cell, number: int, now: RunProgress, side: str | None = None) -> None:
+        """A round's state; called several times a second. ``side``: of two environments."""
         clock = time.monotonic()
-        if (cell.fingerprint, number) != self._round:
-            self._round = (cell.fingerprint, number)
+        if (cell.fingerprint, number, side) != self._round:
+            self._round = (cell.fingerprint, number, side)
             self._started, self._window, self._next = clock, 0.0, clock + _EVERY_S
         if now.phase >= Phase.BENCHMARK and not self._window:
             self._window = clock
         if self._redraws or clock >= self._next:
             self._next = clock + _EVERY_S
-            self._write(self._text(cell, number, now, clock))
+            self._write(self._text(cell, number, now, clock, side))
 
     def waiting(self, holder: object) -> None:
         """Somebody else measures on this host."""
@@ -62,9 +62,10 @@ class Progress:
             self._raw("\r" + " " * len(self._drawn) + "\r")
             self._drawn = ""
 
-    def _text(self, cell: Cell, number: int, now: RunProgress, clock: float) -> str:
+    def _text(self, cell: Cell, number: int, now: RunProgress, clock: float, side: str | None) -> str:
         phase = now.phase.name.lower().replace("_", " ")
-        text = f"r1perf: {cell.label}, round {number}, {phase}, {clock - self._started:.0f} s"
+        which = f"{side}, " if side is not None else ""
+        text = f"r1perf: {cell.label}, {which}round {number}, {phase}, {clock - self._started:.0f} s"
         if now.phase == Phase.BENCHMARK and now.fraction > 0:
             done = round(now.fraction * _BAR)
             text += f" [{'#' * done}{'.' * (_BAR - done)}] {now.requests_done}/{cell.num_prompts}"

@@ -141,18 +141,22 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
     once = list(_once(results))
 
     def described(verdict: Verdict) -> list[str]:
-        return [
-            f"{result.label}: {next((describe(j) for j in result.judgements if j.verdict is verdict), result.cause)}"
-            for result in once
-            if result.verdict is verdict
-        ]
+        found = []
+        for result in once:
+            if result.verdict is verdict:
+                lines = (describe(item, result.against) for item in result.judgements if item.verdict is verdict)
+                found.append(f"{result.label}: {next(lines, result.cause)}")
+        return found
 
     def seen(result: CellResult) -> list[str]:
         powers = [j.detectable for j in result.judgements if j.detectable is not None]
         return [f"{result.label}: a drop of {percent(max(powers))}"] if powers else []
 
     entries = [
-        ("improved: consider --perf-update", described(Verdict.IMPROVED)),
+        (
+            "improved" if all(r.side_by_side for r in once) else "improved: consider --perf-update",
+            described(Verdict.IMPROVED),
+        ),
         ("undecided", described(Verdict.UNDECIDED)),
         (
             "not compared",
@@ -172,7 +176,7 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
         ),
         (
             "greedy answers of both environments",
-            list(dict.fromkeys(line for result in once for line in result.outputs)),
+            _answers(once),
         ),
         (
             "of what the hardware can do",
@@ -189,6 +193,15 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
         ("reproduce the failures", list(dict.fromkeys(r.reproduce for r in once if r.failed))),
     ]
     return [(title, lines) for title, lines in entries if lines]
+
+
+def _answers(results: Iterable[CellResult]) -> list[str]:
+    """Each comparison of answers once, with the cells whose server arguments it is of."""
+    cells: dict[tuple[str, ...], list[str]] = {}
+    for result in results:
+        if result.outputs:
+            cells.setdefault(result.outputs, []).append(result.label)
+    return [line for outputs, labels in cells.items() for line in (f"{', '.join(labels)}:", *outputs)]
 
 
 def reached(ceilings: Mapping[str, float]) -> str:

@@ -64,13 +64,14 @@ class Engine:
         self.refusals = 0
         number = enter(self.folder / "engines.jsonl", {"cell": "engine", "pid": os.getpid()})
         self.mode = str(step(self.settings.get("engine", {}).get("mode", "ok"), number))
+        self.other = dict(step(self.settings.get("engine", {}).get("resolved", {}), number))
         self.start()
 
     def start(self) -> None:
         """The log of a start."""
         start, ready, *_ = (Path(__file__).parents[3] / "recorded.log").read_text(encoding="utf-8").split("%%\n")
         resolved = {**RESOLVED, **{name: value for name, value in self.given.items() if name in RESOLVED}}
-        resolved["model_path"] = self.given["model_path"]
+        resolved.update({"model_path": self.given["model_path"], **self.other})
         say(start.rstrip(), f"{STAMP} server_args={resolved}")
         if self.mode == "oom":
             say("Traceback (most recent call last):", OUT_OF_MEMORY)
