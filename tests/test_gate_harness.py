@@ -15,7 +15,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # a folder of scripts, not a package
 
-from gate import report
 from gate.decider import Decider, Decision, Measure, Outcome, Past
 from gate.deciders.github_action import GithubAction
 from gate.deciders.ours import Ours
@@ -26,6 +25,7 @@ from gate.environments import interpreter
 from gate.equal import tune
 from gate.probes import answer, command_line, probes
 from gate.rates import Rate, fixed_rounds, most_strict_pass, of_a_night
+from gate.report import BEGIN, END, put
 from gate.run import summary
 from gate.series import DROP_5, SCENARIOS, TARGET_SERIES, UNCHANGED, Cell, Scenario, all_series
 from gate.simulate import Job, Pool, nights_to_alarm, tally
@@ -226,14 +226,14 @@ class TestOthers:
 class TestReport:
     def test_between_the_markers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         page = tmp_path / "gate.md"
-        page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", encoding="utf-8")
-        monkeypatch.setattr(report, "markdown", lambda result: f"new {result['number']}\n")
-        report.put(page, {"number": 1})
-        report.put(page, {"number": 2})
-        assert page.read_text(encoding="utf-8") == f"before\n{report.BEGIN}\n\nnew 2\n\n{report.END}\nafter\n"
+        page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+        monkeypatch.setattr("gate.report.markdown", lambda result: f"new {result['number']}\n")
+        put(page, {"number": 1})
+        put(page, {"number": 2})
+        assert page.read_text(encoding="utf-8") == f"before\n{BEGIN}\n\nnew 2\n\n{END}\nafter\n"
 
     def test_page_without_markers(self, tmp_path: Path) -> None:
         page = tmp_path / "gate.md"
         page.write_text("text\n", encoding="utf-8")
         with pytest.raises(ValueError, match="has no lines"):
-            report.put(page, {})
+            put(page, {})

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gate.decider import Decider, Outcome, Tunable
 from gate.deciders import AS_THEY_COME, OURS, STRICT, TUNABLE
-from gate.deciders.ours import DETECT, PER_NIGHT, SUITE, TOLERANCE, Ours
+from gate.deciders.ours import DETECT, MISSED, PER_NIGHT, SUITE, TOLERANCE, Ours
 from gate.environments import interpreter
 from gate.equal import FRESH, Tuned, tune
 from gate.probes import answers
@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 ALPHA = PER_NIGHT / SUITE
 CV = 0.02
-PLANS = ((3, 10), (2, 12), (2, 16), (3, 20), (5, 20))
-"""Others than 2 to 20; 3 to 10 is what the H200 platforms are set to."""
+PLANS = ((3, 12), (2, 12), (2, 16), (3, 20), (5, 20))
+"""Others than 2 to 20; 3 to 12 is what the H200 platforms are set to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,10 @@ def theory() -> dict[str, Any]:
     common = {"alpha": ALPHA, "power": 0.95, "bound": TOLERANCE, "cv": CV}
     return {
         "fixed": fixed_rounds(drop=DETECT, reference=BASELINE_ROUNDS, **common),
-        "strict_pass": most_strict_pass(bound=TOLERANCE, missed=0.05, cv=CV, reference=BASELINE_ROUNDS),
+        "strict_pass": {
+            str(missed): most_strict_pass(bound=TOLERANCE, missed=missed, cv=CV, reference=BASELINE_ROUNDS)
+            for missed in (MISSED, 0.05)
+        },
     }
 
 
