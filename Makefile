@@ -49,8 +49,10 @@ perf: rig
 	$(BIN)/pytest -m perf --topology tp1 --perf-platform cpu
 
 test: rig
-	@echo "== all tests"
-	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests
+	@echo "== tests on a stand-in for SGLang, two at a time"
+	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests -n 2 --ignore tests/rig --ignore tests/cluster
+	@echo "== tests on the real SGLang, and of several nodes, one at a time"
+	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig tests/cluster
 
 check: lint types
 

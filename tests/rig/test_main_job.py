@@ -6,6 +6,7 @@ No verdict here rests on this machine's noise: floors are far away on one side o
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 
 from tests.processes import wait_until
 from tests.project import verdicts
-from tests.rig.bench import Rig
+from tests.rig.bench import HOME, Rig
 
 pytestmark = pytest.mark.rig
 
@@ -67,7 +68,9 @@ def test_a_floor_out_of_reach_is_a_regression(rig: Rig) -> None:
     ],
 )
 def test_how_the_real_one_breaks(rig: Rig, changes: dict[str, object], verdict: str, line: str) -> None:
-    rig.platform(**changes)
+    bare = rig.root / "bare-model"
+    shutil.copytree(HOME / "models" / "r1-tiny", bare, ignore=shutil.ignore_patterns("*.safetensors*"))
+    rig.platform(model_path=str(bare), **changes)
     rig.write('@perf(topology="tp1", n=50, rounds="1", min_tokps=1)\ndef test_one(): ...\n')
     result = rig.run()
     result.assert_outcomes(failed=1)
