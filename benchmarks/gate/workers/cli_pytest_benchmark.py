@@ -8,6 +8,7 @@ machine's file). Prints one JSON line with pytest's exit status and its last lin
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,10 @@ def _run(here: Path, name: str, times: list[float], *arguments: str) -> subproce
     (here / "test_cell.py").write_text(TEST.replace("NAME", name), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-timer=clock.clock"]
     storage = f"--benchmark-storage=file://{here / 'stored'}"
-    return subprocess.run([*command, storage, *arguments], cwd=here, capture_output=True, text=True, check=False)
+    # Inside an xdist worker it would take itself for one, and switch itself off.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command += [storage, *arguments]
+    return subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, env=own)
 
 
 def _other_machine(here: Path) -> None:
