@@ -27,7 +27,7 @@ SPENDING_POWER = 3.0
 LEAST_NEW = 0.004
 """Where two looks differ by a smaller share of information than this, the earlier is none: it could spend nothing."""
 
-_NODES = 500
+_NODES = 200
 _FAR = 8.5  # standard errors: beyond are 1e-17
 
 

@@ -31,6 +31,7 @@ class Progress:
         self._drawn = ""
         self._next = 0.0
         self._round: tuple[str, int, str | None] | None = None
+        self._waiting = ""
         self._started = 0.0
         self._window = 0.0
 
@@ -49,7 +50,10 @@ class Progress:
     def waiting(self, holder: object) -> None:
         """Somebody else measures on this host."""
         who = f" held by {holder}" if holder is not None else ""
-        self._write(f"r1perf: waiting for the device{who}", whole_line=not self._redraws)
+        text = f"r1perf: waiting for the device{who}"
+        if self._redraws or text != self._waiting:  # in a log once is enough
+            self._waiting = text
+            self._write(text, whole_line=not self._redraws)
 
     def line(self, text: str) -> None:
         """Something worth a line of its own."""
@@ -58,6 +62,7 @@ class Progress:
 
     def clear(self) -> None:
         """Take the redrawn line away."""
+        self._waiting = ""
         if self._drawn:
             self._raw("\r" + " " * len(self._drawn) + "\r")
             self._drawn = ""
