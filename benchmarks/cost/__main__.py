@@ -10,6 +10,7 @@ python benchmarks/cost bare       the bare command and the plugin in turn, a pro
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -34,20 +35,23 @@ def main() -> None:
     two.add_argument("--block", type=int, default=1, help="windows from switch to switch")
     two.add_argument("--engines", type=int, default=1)
     two.add_argument("-n", type=int, default=40, help="prompts of a window")
+    two.add_argument("--burn", type=float, default=0.0, help="control: so much of every CPU is taken beside the plugin")
     three = commands.add_parser("bare", help="the bare command and the plugin in turn")
     three.add_argument("--pairs", type=int, default=8)
     three.add_argument("-n", type=int, default=50, help="prompts")
     for command in (one, two, three):
         command.add_argument("--quick", action="store_true", help="a minute or two: it works, and no more")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing stays stopped, and no folder is left
     if args.command == "modes":
         if args.quick:
-            args.cells, args.offline_cells, args.repeats = 2, 1, 1
-        modes.main(args.cells, args.offline_cells or args.cells, args.repeats, args.first, args.step)
+            modes.main(2, 1, 1, variants=modes.QUICK)
+        else:
+            modes.main(args.cells, args.offline_cells or args.cells, args.repeats, args.first, args.step)
     elif args.command == "plugin":
         if args.quick:
             args.windows, args.n = 12, 10
-        plugin.main(args.windows, args.block, args.engines, args.n)
+        plugin.main(args.windows, args.block, args.engines, args.n, args.burn)
     else:
         bare.main(1 if args.quick else args.pairs, args.n)
 

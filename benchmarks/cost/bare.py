@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cost import project
+from cost import host, project
 from pytest_r1perf.rig.home import dataset_path, interpreter, model_dir, rig_dir
 from pytest_r1perf.statistics import interval_of_ratio
 
@@ -55,7 +55,8 @@ def main(pairs: int, n: int) -> None:
     """Print the medians, and the ratio with its 95 % interval; one pair more is run first and not counted."""
     alone: list[Measured] = []
     plugin: list[Measured] = []
-    print(project.load())
+    print(host.load())
+    since = host.moment()
     with tempfile.TemporaryDirectory(prefix="cost-") as name:
         folder = Path(name)
         project.make(folder, [n])
@@ -65,7 +66,7 @@ def main(pairs: int, n: int) -> None:
             if number:
                 alone.append(values[bare])
                 plugin.append(values[through_plugin])
-    print(project.load())
+    print(f"{host.load()}; {since.line()}")
     for what, those in (("bare command", alone), ("through the plugin", plugin)):
         print(
             f"{what}: {_spread([one.tokps for one in those], ',.0f')} tok/s, "

@@ -13,19 +13,28 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cost import project
+from cost import host, project
 from cost.blocks import Switch, Window, difference, paired, state_of, windows
 
 POLL_S = 0.02
 """How often the results file is looked at: a flush of the cache lies between two windows, and takes longer."""
 
-_TICK = os.sysconf("SC_CLK_TCK")
+_SPIN = """\
+import sys, time
+share = float(sys.argv[1])
+while True:
+    until = time.monotonic() + share / 50
+    while time.monotonic() < until:
+        pass
+    time.sleep((1 - share) / 50)
+"""
 
 
 @dataclass
@@ -43,8 +52,13 @@ class Watch:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system time of these processes (of their children's nothing)."""
-    return sum(sum(map(int, _stat(pid)[11:13])) for pid in pids) / _TICK
+    """What the scheduler gave the threads of these processes so far, to the nanosecond (of children nothing)."""
+    spent = 0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                spent += int(task.read_text(encoding="ascii").split()[0])
+    return spent / 1e9
 
 
 def switch(pids: Sequence[int], running: bool) -> Switch:
@@ -89,8 +103,12 @@ def left_over(session: str) -> list[int]:
     return found
 
 
-def engine(folder: Path, count: int, block: int) -> tuple[list[Window], Watch, str]:
-    """One engine with ``count`` windows: those that were timed, what was seen, and a line on the test as a whole."""
+def engine(folder: Path, count: int, block: int, burn: float) -> tuple[list[Window], Watch, str]:
+    """One engine with ``count`` windows: those that were timed, what was seen, and a line on the test as a whole.
+
+    ``burn`` is the control: beside the plugin a process for each CPU takes that share of it, so that there is
+    something to be seen.
+    """
     watch = Watch()
     options = ("--perf-rounds", "1", "--perf-windows", str(count), "--perf-discard", "2")
     known = set((folder / ".r1perf").glob("*"))
@@ -100,15 +118,23 @@ def engine(folder: Path, count: int, block: int) -> tuple[list[Window], Watch, s
             project.command("engine", options), cwd=folder, stdout=out, stderr=out, start_new_session=True
         )
         own: list[int] = []
+        spin = [sys.executable, "-c", _SPIN, str(burn)]
+        burners = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)] if burn else []
         try:
             results = _wait_for_results(folder, known, pytest, watch)
             sglang = driver(pytest.pid)
-            own = [pytest.pid, *guards(pytest.pid)]
+            own = [pytest.pid, *guards(pytest.pid), *(one.pid for one in burners)]
             _toggle(results, own, count, block, watch)
+        except BaseException:
+            _go_on(own)
+            pytest.send_signal(signal.SIGINT)  # it ends SGLang
+            pytest.wait()
+            raise
         finally:
-            for pid in own:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+            _go_on(own)
+            for one in burners:
+                one.kill()
+                one.wait()
         while sglang is not None and _alive(sglang):
             time.sleep(POLL_S)
         watch.ended = time.monotonic()
@@ -117,27 +143,30 @@ def engine(folder: Path, count: int, block: int) -> tuple[list[Window], Watch, s
     session = results.parents[2].name
     left = left_over(session)
     line = (
-        f"pytest (exit code {code}) took {over - begun:.1f} s, SGLang's process {watch.ended - watch.started:.1f} s of it: "
-        f"{watch.started - begun:.2f} s before it, {over - watch.ended:.2f} s after it; processes of the plugin: "
-        f"{len(own)}; left running: {left or 'none'}"
+        f"pytest (exit code {code}) took {over - begun:.1f} s, SGLang's process {watch.ended - watch.started:.1f} s of "
+        f"it: {watch.started - begun:.2f} s before it, {over - watch.ended:.2f} s after it; processes that are stopped "
+        f"and continued: {len(own)}; left running: {left or 'none'}"
     )
     with results.open(encoding="utf-8") as lines:
         return windows(lines), watch, line
 
 
-def main(count: int, block: int, engines: int, n: int) -> None:
+def main(count: int, block: int, engines: int, n: int, burn: float = 0.0) -> None:
     """Print what each engine gave, and all pairs together."""
     every: list[float] = []
+    control = f", beside the plugin {burn:.0%} of every CPU" if burn else ""
     with tempfile.TemporaryDirectory(prefix="cost-") as name:
         folder = Path(name)
         project.make(folder, [n], timeout_s=36000)
         for _ in range(engines):
-            print(f"{project.load()}: one engine, {count} windows of N = {n}, blocks of {block} ...", flush=True)
-            found, watch, line = engine(folder, count, block)
+            print(f"{host.load()}: one engine, {count} windows of N = {n}, blocks of {block}{control} ...", flush=True)
+            since = host.moment()
+            found, watch, line = engine(folder, count, block, burn)
             values = paired(found, watch.switches, block)
             every += values
             spread = statistics.stdev(map(_log, found))
             print(line)
+            print(since.line())
             print(
                 f"{len(found)} windows, median {statistics.median(one.end - one.start for one in found):.2f} s and "
                 f"{statistics.median(one.tokps for one in found):,.0f} tok/s, CV {100 * spread:.1f} %; "
@@ -148,7 +177,7 @@ def main(count: int, block: int, engines: int, n: int) -> None:
                 f"({watch.cpu_s:.2f} s in {watch.running_s:.0f} s)"
             )
             print(difference(values).line(), flush=True)
-    print(project.load())
+    print(host.load())
     if engines > 1:
         print(f"all {engines} engines: {difference(every).line()}")
 
@@ -178,6 +207,12 @@ def _toggle(results: Path, own: Sequence[int], count: int, block: int, watch: Wa
         if wanted is not running:
             watch.switches.append(switch(own, wanted))
             running = wanted
+
+
+def _go_on(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _wait_for_results(folder: Path, known: set[Path], pytest: subprocess.Popen[bytes], watch: Watch) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cost import host
 
 FLOOR = 50
 """tok/s: a twentieth of what two busy cores do, so every cell has a floor that it surely holds and gets a verdict."""
@@ -28,13 +29,17 @@ def test_cell():
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One recorded round of one cell; ``wall_s`` is its share of its process, an engine's start with its first cell."""
+    """One recorded round of one cell; ``wall_s`` is its share of its process, an engine's start with its first cell.
+
+    ``window_s`` is how long a timed window took (the mean of several, as the plugin gives it).
+    """
 
     cell: str
     number: int
     windows: int
     wall_s: float
     tokps: float
+    window_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session of pytest: ``wall_s`` from its start to its end, and its record."""
+    """A session of pytest: ``wall_s`` from its start to its end, its record, and what ran ``beside`` it."""
 
     wall_s: float
     record: Record
     output: str
+    beside: str = ""
 
     @property
     def processes_s(self) -> float:
@@ -81,6 +87,7 @@ def parse(lines: Iterable[str]) -> Record:
                     windows=len(windows),
                     wall_s=line["wall_s"],
                     tokps=line["metrics"]["total_throughput"],
+                    window_s=line["metrics"]["total_latency"],
                 )
             )
         elif line["kind"] == "verdict":
@@ -106,13 +113,13 @@ def command(mode: str, options: Sequence[str]) -> list[str]:
 
 def run(folder: Path, mode: str, *options: str) -> Session:
     """One session; its record is the newest one under ``folder``. Ends the program when nothing was recorded."""
-    started = time.perf_counter()
+    since, started = host.moment(), time.perf_counter()
     done = subprocess.run(command(mode, options), cwd=folder, capture_output=True, text=True, check=False)
     wall_s = time.perf_counter() - started
     record = newest_record(folder)
     if not record.rounds:
         raise SystemExit(f"nothing was measured: {record.problems}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return Session(wall_s, record, done.stdout + done.stderr)
+    return Session(wall_s, record, done.stdout + done.stderr, since.line())
 
 
 def newest_record(folder: Path) -> Record:
@@ -122,9 +129,3 @@ def newest_record(folder: Path) -> Record:
         return Record((), {})
     newest = max(files, key=lambda path: path.stat().st_mtime)
     return parse(newest.read_text(encoding="utf-8").splitlines())
-
-
-def load() -> str:
-    """The time and the host's load, for beside a number."""
-    one, five, fifteen = os.getloadavg()
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S')}, load {one:.1f} {five:.1f} {fifteen:.1f} on {os.cpu_count()} CPUs"
