@@ -201,10 +201,11 @@ def _counts(lengths: tuple[int, ...]) -> tuple[int, ...]:
     counts = [1]
     for length in lengths:
         for more in range(2, length + 1):  # inserting one more value makes 0 to more - 1 new falling pairs
-            wider = [0] * (len(counts) + more - 1)
-            for falling, number in enumerate(counts):
-                for new in range(more):
-                    wider[falling + new] += number
+            wider, total = [], 0
+            for falling in range(len(counts) + more - 1):
+                total += counts[falling] if falling < len(counts) else 0
+                total -= counts[falling - more] if falling >= more else 0
+                wider.append(total)
             counts = wider
     return tuple(counts)
 

@@ -19,6 +19,7 @@ from pytest_r1perf.sglang.failure import classify
 from pytest_r1perf.sglang.nccl_verify import Outcome, verified_in
 from pytest_r1perf.sglang.result import Check, OfflineResult
 from pytest_r1perf.site import LOG
+from pytest_r1perf.statistics import geometric_mean
 from pytest_r1perf.validity import ExpectedWorkload, counts_of_the_workload, no_compilation, positive
 from pytest_r1perf.verdict import Verdict
 from pytest_r1perf.warm import drifting
@@ -81,9 +82,7 @@ def outcome(measurement: Measurement, number: int, part: CellRun) -> Sample | Pr
 
 def mean(windows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The geometric mean of every metric: that of a throughput is the tokens over that of the times."""
-    return {
-        name: math.exp(math.fsum(math.log(window[name]) for window in windows) / len(windows)) for name in windows[0]
-    }
+    return {name: geometric_mean([window[name] for window in windows]) for name in windows[0]}
 
 
 def _failed(part: CellRun, reason: str, error: str) -> Problem:

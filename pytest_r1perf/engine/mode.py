@@ -33,11 +33,6 @@ _MARGIN_S = 60.0
 """What an engine gets beyond the limits of its cells before the supervision itself ends it; ours."""
 
 
-def engine_key(cell: Cell) -> str:
-    """The same for two cells that one engine can measure; of the workload, N and seed nothing is in it."""
-    return cell.engine_key
-
-
 @dataclass(frozen=True, slots=True)
 class _Member:
     """A cell of an engine's run; ``nodeid`` is the test that it belongs to, ``None`` for the round's own cell."""
