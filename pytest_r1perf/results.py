@@ -101,14 +101,15 @@ def result_from(data: Mapping[str, Any]) -> CellResult:
 def verdict_line(result: CellResult) -> dict[str, Any]:
     """A result's line in the session's record. An endless limit (nothing was known yet) is ``null`` there."""
     now = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
-    return {"kind": "verdict", "time": now, "result": _finite(result.as_dict())}
+    return {"kind": "verdict", "time": now, "result": finite(result.as_dict())}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Plain data as JSON can hold it: an endless limit is ``None``."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_r1perf.report.message import describe
 from pytest_r1perf.report.numbers import percent
 from pytest_r1perf.report.terminal import tables, wrapped
+from pytest_r1perf.results import finite
 from pytest_r1perf.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def as_text(done: Comparison, status: int) -> str:
         "only_in_new": [_named(cell) for cell in done.only_new],
         "problems": [*done.reference.problems, *done.new.problems],
     }
-    return json.dumps(_finite(data), indent=2, allow_nan=False)
+    return json.dumps(finite(data), indent=2, allow_nan=False)
 
 
 def _legend(results: Sequence[CellResult]) -> list[str]:
@@ -124,11 +124,3 @@ def _fault(cell: Measured) -> str:
 def _named(cell: Measured) -> dict[str, Any]:
     fault = None if cell.fault is None else {"verdict": cell.fault[0].value, "cause": cell.fault[1]}
     return {"topology": cell.topology, "key": cell.key, "fault": fault}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
