@@ -164,6 +164,16 @@ def test_another_protocol_is_not_joined_and_told(tmp_path: Path) -> None:
     assert day(15) in note
 
 
+def test_nights_of_an_older_format_are_one_series_among_themselves(tmp_path: Path) -> None:
+    older = {key: value for key, value in PROTOCOL.items() if key != "kv_cache_dtype"}
+    write_nights(
+        tmp_path,
+        nightly(30, shape=lambda night: 0.0),
+        change=lambda night: {"protocol": older if night < 15 else PROTOCOL},
+    )
+    assert [(one["nights"], one["superseded"]) for one in page(tmp_path)["trends"]] == [(15, False), (15, True)]
+
+
 def test_series_are_by_cell_hardware_and_side(tmp_path: Path) -> None:
     steady = nightly(12, shape=lambda night: 0.0)
     kinds: list[dict[str, Any]] = [

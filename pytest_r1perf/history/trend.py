@@ -134,7 +134,9 @@ def _series(nights: Sequence[Night], last: int) -> list[tuple[list[Night], list[
     for night in nights:
         groups = found.setdefault((night.topology, night.cell, night.hardware), [])
         for group in groups:
-            if not protocol.differences(group[-1].protocol, night.protocol):
+            # Nights that an older r1perf wrote lack the same keys: they are alike, though what they lack is not known.
+            known = group[-1].protocol
+            if known == night.protocol or not protocol.differences(known, night.protocol):
                 group.append(night)
                 break
         else:
