@@ -8,11 +8,12 @@ STAMP := $(VENV)/.installed
 # Extra arguments for pip when the rig is installed, e.g. PIP_ARGS="--extra-index-url URL" for CPU wheels of torch.
 PIP_ARGS ?=
 
-.PHONY: help perf test check rig rigs cluster lint types format wheel clean
+.PHONY: help perf test twins check rig rigs cluster lint types format wheel clean
 
 help:
 	@echo "make perf    the main job: environment, real SGLang on the CPU, a baseline if there is none, verdicts"
 	@echo "make test    all tests, those on the real CPU engine included"
+	@echo "make twins   every procedure of the R1 suite at small scale on the real CPU engine, ten minutes"
 	@echo "make rigs    an older SGLang (0.5.9) beside it, for the tests of a version bump"
 	@echo "make cluster a real sshd, Slurm, podman and mpiexec for the tests (Debian, root): nothing is started"
 	@echo "make check   ruff, mypy --strict"
@@ -54,6 +55,10 @@ test: rig
 	@echo "== tests on the real SGLang, and of several nodes, one at a time"
 	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig tests/cluster
 
+twins: rig
+	@echo "== the R1 suite's scaled twins on the real SGLang, ten minutes"
+	R1PERF_TWINS=1 R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig/test_suite.py
+
 check: lint types
 
 lint: $(STAMP)
@@ -62,6 +67,7 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+	MYPYPATH=scripts/h200 $(BIN)/mypy scripts/h200
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -180,5 +180,6 @@ def _actual(subject: str, name: str, cell: Cell) -> object:
     if subject == "flag":
         return cell.flags.get(name)
     if subject == "load":
-        return cell.num_prompts if name == "n" else None
+        # A batch's or a rate's N is no load to conclude from by itself.
+        return cell.num_prompts if name == "n" and cell.load is None else None
     return getattr(cell.topology if subject == "topology" else cell.platform, name, None)

@@ -15,14 +15,17 @@ from pytest_r1perf.antipatterns import Rule, RuleKind, matching
 from pytest_r1perf.baseline import Baseline
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.changes import changes_since, command_line
+from pytest_r1perf.deployment import OPTION, bound_note, deployment_note
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.expected import advice, assess_oom, assess_slower
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
 from pytest_r1perf.measurement import Measurement, Problem
 from pytest_r1perf.options import Update
+from pytest_r1perf.ownprocess import WALL_TIME
 from pytest_r1perf.pair import assess_pair
 from pytest_r1perf.platform import Platform
+from pytest_r1perf.report.parity import notes_against
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.roundrun import translated
 from pytest_r1perf.runner import Runner, verdict_of
@@ -34,6 +37,7 @@ from pytest_r1perf.verdict import (
     Terms,
     Verdict,
     judge,
+    judge_gates,
     terms_for,
     worst,
 )
@@ -70,7 +74,8 @@ class Assessor:
         """
         cell = self.runner.cell_of(spec)
         plan = self.runner.plan(spec, cell.platform)
-        floor, notes = _floor(spec, cell, floor_platform)
+        spec, notes = _bounded(spec, cell, floor_platform)
+        floor = spec.min_tokps
         try:
             stored = self._stored(cell) if self.runner.options.sglang_old is None else None
             environment = self.runner.environment(cell)
@@ -101,7 +106,8 @@ class Assessor:
         cell = self.runner.cell_of(spec)
         plan = self.runner.plan(spec, cell.platform)
         measurement = self.runner.measure(cell, nodeid, plan, lambda now: True)
-        result = self.result(measurement, spec, nodeid)
+        own = [deployment_note(cell.platform)] if cell.platform.deployed else []
+        result = self.result(measurement, spec, nodeid, notes=own)
         if measurement.problem is None and len(measurement.samples) >= plan.minimum:
             result = replace(result, verdict=Verdict.MEASURED, cause="")
         elif measurement.problem is None and measurement.samples:
@@ -137,7 +143,7 @@ class Assessor:
             return measurement, self.result(measurement, spec, nodeid, notes=notes)
         judgements = judged(measurement)
         barriers = self._barriers(cell, stored, measurement)
-        notes = [*notes, *barriers, *changes_since(stored, measurement)]
+        notes = [*notes, *barriers, *changes_since(stored, measurement), *notes_against(stored, measurement)]
         result = self.result(measurement, spec, nodeid, judgements, notes=notes)
         result = replace(result, entry=self._entry(measurement))
         if len(measurement.samples) < plan.minimum:
@@ -161,13 +167,15 @@ class Assessor:
         """Tolerance by option, then marker, then the baseline's own, then the platform's."""
         given = (self.runner.options.tolerance, spec.tolerance, stored.tolerance if stored else None)
         tolerance = next((value for value in given if value is not None), platform.tolerance)
+        limits = () if spec.max_wall_time is None else ((WALL_TIME, spec.max_wall_time),)
         return terms_for(
             platform,
             tolerance=tolerance,
             floor=floor,
             looks=plan.looks,
-            metrics=len(spec.metrics),
+            metrics=len({*spec.metrics, *(metric for metric, _ in limits)}),
             detect=self.runner.options.detect,
+            limits=limits,
         )
 
     def _other_host(self, stored: Baseline | None, cell: Cell) -> bool:
@@ -245,7 +253,7 @@ class Assessor:
             reproduce=self._reproduce(nodeid, cell),
             notes=(*notes, *measurement.remarks, *remarks),
             quarantined=spec.quarantine_until is not None and datetime.date.today() <= spec.quarantine_until,
-            engine=cell.engine_key if cell.mode == "engine" else "",
+            engine={"engine": cell.engine_key, "serve": f"serve-{cell.engine_key}"}.get(cell.mode, ""),
             error_rate=cell.platform.error_rate.per_cell,
             missed_rate=cell.platform.error_rate.missed,
             discarded=len(measurement.discarded) + sum(sample.discarded for sample in samples),
@@ -278,6 +286,8 @@ class Assessor:
             parts += ["--sglang", options.sglang]
         if options.sglang_defaults:
             parts.append("--perf-sglang-defaults")
+        if options.deployment:
+            parts.append(OPTION)
         if not options.outputs:
             parts.append("--perf-no-outputs")
         if options.tolerance is not None:
@@ -309,31 +319,38 @@ def _losing(rules: Sequence[Rule]) -> Rule | None:
     return by_kind.get(RuleKind.OOM) or by_kind.get(RuleKind.SLOWER)
 
 
-def _floor(spec: PerfSpec, cell: Cell, floor_platform: str | None) -> tuple[float | None, list[str]]:
-    """The floor where it holds, and the notes that a report starts with."""
-    notes: list[str] = []
-    if spec.min_tokps is not None and floor_platform not in (None, cell.platform.name):
-        notes.append(f"the floor {spec.min_tokps:g} is for platform {floor_platform!r}: not applied here")
-        return None, notes
-    return spec.min_tokps, notes
+def _bounded(spec: PerfSpec, cell: Cell, floor_platform: str | None) -> tuple[PerfSpec, list[str]]:
+    """The marker with the bounds that hold here, and the notes that a report starts with."""
+    own = [deployment_note(cell.platform)] if cell.platform.deployed else []
+    if not own and floor_platform in (None, cell.platform.name):
+        return spec, []
+    bounds = [f"the floor {spec.min_tokps:g}"] if spec.min_tokps is not None else []
+    bounds += [f"the limit {spec.max_wall_time:g} s"] if spec.max_wall_time is not None else []
+    if own:
+        notes = [*own, *map(bound_note, bounds)]
+    else:
+        notes = [f"{bound} is for platform {floor_platform!r}: not applied here" for bound in bounds]
+    return replace(spec, min_tokps=None, max_wall_time=None), notes
 
 
 def _judge_all(
     measurement: Measurement, spec: PerfSpec, stored: Baseline | None, terms: Terms, *, other_host: bool
 ) -> tuple[Judgement, ...]:
-    """One judgement a metric; the floor is the first one's."""
+    """One judgement a metric, the floor being the first one's; then what only has a limit."""
     comparable = stored is not None and not differences(stored.protocol, measurement.protocol)
     judgements = []
     for number, metric in enumerate(spec.metrics):
         values = stored.samples.get(metric) if stored is not None and comparable else None
         reference = Reference(values, other_host=other_host) if values else None
-        own = terms if number == 0 else replace(terms, floor=None)
-        judgements.append(judge(metric, measurement.values(metric), reference, own))
-    return tuple(judgements)
+        judgement = judge(metric, measurement.values(metric), reference, terms.of(metric, first=number == 0))
+        if judgement.verdict is Verdict.NO_BASELINE and stored is not None and comparable:
+            judgement = replace(judgement, reason=f"the baseline has no {metric}: store it anew with --perf-update")
+        judgements.append(judgement)
+    return (*judgements, *judge_gates(measurement.values, spec.metrics, terms))
 
 
 def _below_floor(judgements: Sequence[Judgement]) -> bool:
-    return any(item.floor is not None and item.mean is not None and item.mean.upper < item.floor for item in judgements)
+    return any(item.out_of_bounds for item in judgements)
 
 
 def _stored_cause(judgement: Judgement, path: Path) -> str:

@@ -35,6 +35,8 @@ two were cold, the third was not.
 TICK_S = 0.01
 """How far a stamp of ext4, XFS or tmpfs may lag behind ``time.time()``: one timer tick, 10 ms at most (CONFIG_HZ)."""
 
+_DEEP_GEMM = ("SGL_DG_CACHE_DIR", "SGLANG_DG_CACHE_DIR", "DG_JIT_CACHE_DIR", "DG_CACHE_DIR")
+
 _GRAINS_NS = (2_000_000_000, 1_000_000_000)
 """Stamps of coarser file systems: whole even seconds (FAT), whole seconds (ext3, old NFS servers)."""
 
@@ -100,7 +102,7 @@ def cache_dirs(env: Mapping[str, str], home: Path) -> tuple[CacheDir, ...]:
         ("Inductor", one(temporary / f"torchinductor_{_sanitized(user)}", "TORCHINDUCTOR_CACHE_DIR")),
         ("Inductor", sglang / "inductor"),
         ("Inductor", sglang / "torch_compile_cache"),
-        *(("DeepGEMM", path) for path in given("SGL_DG_CACHE_DIR", "SGLANG_DG_CACHE_DIR", "DG_JIT_CACHE_DIR")),
+        *(("DeepGEMM", path) for path in given(*_DEEP_GEMM)),
         *(("DeepGEMM", home / name) for name in (".deep_gemm", ".dj", ".cache/deep_gemm")),
         ("DeepGEMM", sglang / "deep_gemm"),
         ("FlashInfer", one(home, "FLASHINFER_WORKSPACE_BASE") / ".cache/flashinfer"),
@@ -189,10 +191,13 @@ class Kernels:
     begin: float | None = None
     discarded: int = 0
 
+    def inside(self, seconds: float) -> tuple[CacheFile, ...]:
+        """Those of a window of so many seconds; none where its begin was not seen."""
+        return in_window(self.files, self.begin, self.begin + seconds) if self.begin is not None else ()
+
     def judged(self, seconds: float) -> Decision:
         """:func:`cold` for a window of so many seconds."""
-        inside = in_window(self.files, self.begin, self.begin + seconds) if self.begin is not None else ()
-        return cold(self.files, inside, self.discarded)
+        return cold(self.files, self.inside(seconds), self.discarded)
 
 
 class Action(Enum):

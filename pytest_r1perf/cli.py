@@ -8,13 +8,17 @@ from pathlib import Path
 import click
 
 from pytest_r1perf.bisect.command import bisect_command
+from pytest_r1perf.claims.commands import claims_command
 from pytest_r1perf.compare.commands import compare_command
 from pytest_r1perf.doctor.commands import doctor_command
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.history.commands import trend_command
 from pytest_r1perf.noise.commands import noise_command
 from pytest_r1perf.noise.power_command import power_command
+from pytest_r1perf.parity.commands import parity_command
+from pytest_r1perf.recommend.commands import recommend_command
 from pytest_r1perf.rig.commands import dataset_group, model_group, rig_group
+from pytest_r1perf.stress.commands import stress_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,7 +31,10 @@ cli.add_command(rig_group)
 cli.add_command(model_group)
 cli.add_command(dataset_group)
 cli.add_command(doctor_command)
-for _command in (noise_command, power_command, trend_command, compare_command, bisect_command):
+for _command in (
+    *(noise_command, power_command, trend_command, compare_command, bisect_command),
+    *(parity_command, recommend_command, claims_command, stress_command),
+):
     cli.add_command(_command)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_r1perf.antipatterns import Rule
+from pytest_r1perf.effects import Comparison, LoadCurve
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.lab import Comparison, Measured, PerfLab, arguments_from, run_of
-from pytest_r1perf.marker import DEFAULT_METRIC
+from pytest_r1perf.lab import Measured, PerfLab, arguments_from, run_of
 from pytest_r1perf.outcomes import LowLoadOnly
 from pytest_r1perf.testrun import TestRun
 
@@ -47,8 +47,17 @@ class Ranking:
     """What loads say of a pair: the comparison at the highest load counts."""
 
     claim: str
-    decisive: Comparison
-    flips: tuple[Comparison, ...]
+    curve: LoadCurve
+
+    @property
+    def decisive(self) -> Comparison:
+        """The highest load's comparison."""
+        return self.curve.decisive
+
+    @property
+    def flips(self) -> tuple[Comparison, ...]:
+        """Loads that surely say the opposite."""
+        return self.curve.flips
 
     def __str__(self) -> str:
         flipped = ", ".join(f"N={flip.a.num_prompts} says the opposite" for flip in self.flips)
@@ -68,22 +77,16 @@ class LoadEvidence:
         self._request = request
         self._run = run
 
-    def __call__(self, claim: str, *pairs: tuple[Measured, Measured], metric: str = DEFAULT_METRIC) -> Ranking:
+    def __call__(self, claim: str, *pairs: tuple[Measured, Measured], metric: str | None = None) -> Ranking:
         """The ranking at the highest load, with every load that says the opposite.
 
         Raises :class:`LowLoadOnly` (and xfails the test) when no pair reaches the platform's
-        ``min_conclusive_n``; :class:`R1PerfError` for a pair of two different N.
+        ``min_conclusive_n``; :class:`R1PerfError` as :meth:`PerfLab.by_load` does, which it concludes by.
         """
         if not pairs:
             raise R1PerfError("load_evidence needs at least one pair of measured cells")
-        for a, b in pairs:
-            if a.num_prompts != b.num_prompts:
-                raise R1PerfError(
-                    f"{a.label} and {b.label} have different N: compare them at the same number of prompts"
-                )
+        highest = max(one.num_prompts for pair in pairs for one in pair)
         enough = self._run.assessor.runner.platform_of(self._run.spec).min_conclusive_n
-        by_load = sorted(pairs, key=lambda pair: pair[0].num_prompts)
-        highest = by_load[-1][0].num_prompts
         if highest < enough:
             reason = (
                 f"{claim!r} rests on low loads only (N={highest} at most, {enough} is the least that this "
@@ -91,16 +94,8 @@ class LoadEvidence:
             )
             self._request.node.add_marker(pytest.mark.xfail(raises=LowLoadOnly, strict=True, reason=reason))
             raise LowLoadOnly(reason)
-        lab = PerfLab(self._run, arguments_from(self._run.spec))
-        comparisons = [lab.compare(a, b, metric) for a, b in by_load]
-        decisive = comparisons[-1]
-        flips = tuple(
-            other
-            for other in comparisons[:-1]
-            if (other.a_wins and decisive.b_wins) or (other.b_wins and decisive.a_wins)
-        )
-        ranking = Ranking(claim, decisive, flips)
-        if flips:
+        ranking = Ranking(claim, PerfLab(self._run, arguments_from(self._run.spec)).by_load(pairs, metric))
+        if ranking.flips:
             self._run.note(f"flip: {ranking}")
         return ranking
 

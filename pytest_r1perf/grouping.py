@@ -1,4 +1,4 @@
-"""Tests whose cells share an engine run one after another, in one xdist worker; and which of them are still to come."""
+"""Tests whose cells share an engine or a server run one after another, in one xdist worker; and which are to come."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pytest_r1perf.platform import Platform
 
 GROUP = "xdist_group"
+SHARED = ("engine", "serve")
+"""The modes whose process several tests share."""
 
 
 def group_by_engine(items: list[pytest.Item], key_of: Callable[[PerfSpec], str | None]) -> None:
@@ -36,14 +38,18 @@ def group_by_engine(items: list[pytest.Item], key_of: Callable[[PerfSpec], str |
 
 
 def engine_keys(platform_of: Callable[[PerfSpec], Platform], catalog: Catalog) -> Callable[[PerfSpec], str | None]:
-    """The key of a marker's engine; ``None`` where it has none, or where the cell is wrong (its own test says how)."""
+    """The key of a marker's engine or server; ``None`` where it has none, or where the cell is wrong.
+
+    What is wrong with it its own test says.
+    """
     from pytest_r1perf.cell import cell_of
 
     def key_of(spec: PerfSpec) -> str | None:
-        if spec.mode != "engine":
+        if spec.mode not in SHARED:
             return None
         try:
-            return cell_of(spec, platform_of(spec), catalog).engine_key
+            key = cell_of(spec, platform_of(spec), catalog).engine_key
+            return key if spec.mode == "engine" else f"{spec.mode}-{key}"
         except R1PerfError:
             return None
 

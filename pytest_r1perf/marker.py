@@ -15,22 +15,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from pytest_r1perf.errors import R1PerfError, did_you_mean
+from pytest_r1perf.ownprocess import WARM, refuse_shared
 
 if TYPE_CHECKING:
     from pytest_r1perf.catalog import Catalog
+    from pytest_r1perf.load import Load
     from pytest_r1perf.recipe import FlagValue
 
 MARKER_LINE = (
     "perf(topology, n, min_tokps=None, recipe=None, workload=None, metric='total_throughput', tolerance=None, "
-    "platform=None, mode='offline' or 'engine', flags={}, env={}, timeout=None, rounds=None, quarantine_until=None): "
-    "measure SGLang at this topology and number of prompts n, and judge the result against min_tokps and the "
-    "stored baseline. Runs only when asked for: -m perf, --topology, --perf or an explicit node id."
+    "platform=None, mode='offline' or 'engine' or 'serve', flags={}, env={}, timeout=None, rounds=None, "
+    "quarantine_until=None, max_wall_time=None, kernel_caches='warm' or 'cold', request_rate=None, "
+    "max_concurrency=None, slo={}, batch_size=None, input_len=None, output_len=None): "
+    "measure SGLang at this topology and number of prompts n, and judge the result against min_tokps, max_wall_time "
+    "and the stored baseline; the last six are a server's load (mode='serve'). "
+    "Runs only when asked for: -m perf, --topology, --perf or an explicit node id."
 )
 
 DEFAULT_METRIC = "total_throughput"
 DEFAULT_WORKLOAD = "sharegpt"
-MODES = ("offline", "engine")
-_SERVE_ONLY = ("batch_size", "input_len", "output_len")
+MODES = ("offline", "engine", "serve")
+_SERVE_ONLY = ("batch_size", "input_len", "output_len", "request_rate", "max_concurrency", "slo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,14 @@ class PerfSpec:
     timeout_s: float | None = None
     rounds: tuple[int, int] | None = None
     quarantine_until: datetime.date | None = None
+    load: Load | None = None
+    max_wall_time: float | None = None
+    kernel_caches: str = WARM
+
+    @property
+    def num_prompts(self) -> int | None:
+        """N, which of a batch is its size; ``None`` where nothing says it."""
+        return self.n if self.n is not None else getattr(self.load, "batch_size", None)
 
 
 _AFTER_N = attrgetter(*[field.name for field in fields(PerfSpec)][2:])
@@ -70,6 +83,8 @@ ARGUMENTS = (
     "timeout",
     "rounds",
     "quarantine_until",
+    "max_wall_time",
+    "kernel_caches",
     *_SERVE_ONLY,
 )
 """Names that the marker takes, and that a parametrized argument may override."""
@@ -85,12 +100,20 @@ def perf(
     metric: str | Sequence[str] = DEFAULT_METRIC,
     tolerance: float | None = None,
     platform: str | None = None,
-    mode: Literal["offline", "engine"] = "offline",
+    mode: Literal["offline", "engine", "serve"] = "offline",
     flags: Mapping[str, FlagValue] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     rounds: str | None = None,
     quarantine_until: str | None = None,
+    max_wall_time: float | None = None,
+    kernel_caches: Literal["warm", "cold"] = "warm",
+    request_rate: float | None = None,
+    max_concurrency: int | None = None,
+    slo: Mapping[str, float] | None = None,
+    batch_size: int | None = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
 ) -> pytest.MarkDecorator:
     """Mark a test as a performance test; the same as ``pytest.mark.perf(...)``, typed for editors.
 
@@ -104,9 +127,15 @@ def perf(
     fraction: 0.05 lets the metric be 5 % worse than the baseline. ``platform`` pins the test to one platform:
     it is skipped on every other. ``flags`` are logical server flags (``{"max_running_requests": 8}``) over
     the recipe's. ``timeout`` is in seconds for one process, start-up included. ``rounds`` is ``"MIN:MAX"``
-    processes. ``mode`` is ``"offline"``, SGLang's own benchmark in a fresh process each, or ``"engine"``, several
-    timed windows in one engine, which tests with the same server arguments share (docs/engine.md).
+    processes. ``mode`` is ``"offline"``, SGLang's own benchmark in a fresh process each, ``"engine"``, several
+    timed windows in one engine, which tests with the same server arguments share (docs/engine.md), or ``"serve"``,
+    the same with a server and SGLang's own clients (docs/serve.md). A server's load is ``n`` requests, in traffic of
+    ``request_rate`` a second with at most ``max_concurrency`` in flight, judged by an ``slo`` in ms
+    (``{"ttft_ms": 2000}``) where one is given; or one batch of ``batch_size`` requests of ``input_len`` tokens,
+    answered by ``output_len`` each.
     ``quarantine_until`` (``"2026-12-31"``) keeps a known-bad cell from failing up to that day.
+    ``max_wall_time`` is the most that a whole process may take, in s, start-up included (docs/wall-time.md).
+    ``kernel_caches="cold"`` gives every round empty kernel caches of its own (docs/warm-up.md).
 
     Mistakes are errors at collection.
     """
@@ -121,6 +150,13 @@ def perf(
         "timeout": timeout,
         "rounds": rounds,
         "quarantine_until": quarantine_until,
+        "max_wall_time": max_wall_time,
+        "request_rate": request_rate,
+        "max_concurrency": max_concurrency,
+        "slo": slo,
+        "batch_size": batch_size,
+        "input_len": input_len,
+        "output_len": output_len,
     }
     arguments: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if workload != DEFAULT_WORKLOAD:
@@ -129,6 +165,8 @@ def perf(
         arguments["metric"] = metric
     if mode != "offline":
         arguments["mode"] = mode
+    if kernel_caches != WARM:
+        arguments["kernel_caches"] = kernel_caches
     return pytest.mark.perf(topology=topology, **arguments)
 
 
@@ -151,14 +189,12 @@ def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, An
 
 def check(arguments: Mapping[str, Any], catalog: Catalog) -> PerfSpec:
     """The checked arguments; :class:`R1PerfError` with one sentence for the first mistake."""
+    from pytest_r1perf.load import load_of, refuse_unmeasured
     from pytest_r1perf.metrics import metric_named
 
     arguments = {key: value for key, value in arguments.items() if value is not None or key == "topology"}
     if "topology" not in arguments:
         raise R1PerfError("perf() needs a topology, e.g. perf(topology='tp8', n=5000)")
-    for key in _SERVE_ONLY:
-        if arguments.get(key) is not None:
-            raise R1PerfError(f"{key} belongs to mode='serve', which this version does not have yet")
     topology = catalog.topology(_text(arguments, "topology"))
     recipe = catalog.recipe(_text(arguments, "recipe")) if arguments.get("recipe") is not None else None
     if recipe is not None and recipe.topology not in (None, topology.name, topology.reference):
@@ -166,12 +202,24 @@ def check(arguments: Mapping[str, Any], catalog: Catalog) -> PerfSpec:
     workload = catalog.workload(_text(arguments, "workload")) if "workload" in arguments else None
     platform = catalog.platform(_text(arguments, "platform")) if arguments.get("platform") is not None else None
     metrics = _metrics(arguments.get("metric", DEFAULT_METRIC))
-    first, *_ = [metric_named(name) for name in metrics]
+    first, *others = [metric_named(name) for name in metrics]
     if arguments.get("min_tokps") is not None and first.better < 0:
         raise R1PerfError(f"min_tokps is a floor, and of {first.name} less is better: name a throughput first")
     mode = arguments.get("mode", "offline")
     if mode not in MODES:
         raise R1PerfError(f"mode {mode!r} is not in this version; {did_you_mean(str(mode), MODES)}")
+    load = load_of(arguments, mode)
+    for metric in (first, *others):
+        refuse_unmeasured(metric, mode, load)
+    max_wall_time, timeout_s = _positive(arguments, "max_wall_time"), _positive(arguments, "timeout")
+    kernel_caches = _text(arguments, "kernel_caches") if "kernel_caches" in arguments else WARM
+    refuse_shared(
+        mode,
+        (first, *others),
+        max_wall_time=max_wall_time,
+        kernel_caches=kernel_caches,
+        timeout_s=timeout_s,
+    )
     return PerfSpec(
         topology=topology.name,
         n=_whole(arguments, "n"),
@@ -184,14 +232,19 @@ def check(arguments: Mapping[str, Any], catalog: Catalog) -> PerfSpec:
         mode=mode,
         flags=_flags(arguments),
         env=_env(arguments),
-        timeout_s=_positive(arguments, "timeout"),
+        timeout_s=timeout_s,
         rounds=parse_rounds(arguments["rounds"]) if arguments.get("rounds") is not None else None,
         quarantine_until=_date(arguments, "quarantine_until"),
+        load=load,
+        max_wall_time=max_wall_time,
+        kernel_caches=kernel_caches,
     )
 
 
 def with_n(spec: PerfSpec, n: object) -> PerfSpec:
     """The same at another number of prompts."""
+    if spec.n is None and spec.num_prompts is not None:
+        raise R1PerfError(f"n={n!r} and batch_size={spec.num_prompts} are two loads: parametrize batch_size instead")
     return PerfSpec(spec.topology, _whole({"n": n}, "n"), *_AFTER_N(spec))
 
 

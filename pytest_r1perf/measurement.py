@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytest_r1perf.cell import Cell
+from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.verdict import Verdict
 from pytest_r1perf.workload import SampledWorkload
 
@@ -86,5 +87,11 @@ class Measurement:
         return {**there, **self.env}
 
     def values(self, metric: str) -> tuple[float, ...]:
-        """That metric's value in every round."""
+        """That metric's value in every round; :class:`R1PerfError` where a round has none."""
+        lacks = next((sample for sample in self.samples if metric not in sample.metrics), None)
+        if lacks is not None:
+            raise R1PerfError(
+                f"{self.cell.label}: round {lacks.round} has no {metric}, which the benchmark of this SGLang does not "
+                f"tell: name another metric ({', '.join(sorted(lacks.metrics))})"
+            )
         return tuple(sample.metrics[metric] for sample in self.samples)

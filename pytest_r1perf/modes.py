@@ -11,6 +11,7 @@ from pytest_r1perf.caches import CacheDir, cache_dirs
 from pytest_r1perf.ceilings.gpumodel import GpuModel
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.gpuwatch import GpuWatch
+from pytest_r1perf.grouping import SHARED
 from pytest_r1perf.measure import Mode
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.offline import OfflineMode
@@ -25,8 +26,18 @@ if TYPE_CHECKING:
     from pytest_r1perf.recipe import FlagValue
 
 
+def _shared(mode: str) -> Callable[..., Mode]:
+    if mode == "serve":
+        from pytest_r1perf.serve.mode import ServeMode
+
+        return ServeMode
+    from pytest_r1perf.engine.mode import EngineMode
+
+    return EngineMode
+
+
 def windows_of(cell: Cell, options: PerfOptions) -> tuple[int, int]:
-    """How many windows of a cell count in one engine, and how many before them are thrown away."""
+    """How many windows of a cell count in one engine or server, and how many before them are thrown away."""
     noise = cell.platform.noise
     windows = cell.platform.windows if options.windows is None else options.windows
     return windows, (noise.discard if noise is not None else 1) if options.discard is None else options.discard
@@ -59,17 +70,15 @@ class SessionModes:
         siblings: Callable[[Cell, int], Sequence[tuple[Cell, str]]],
         keep: Callable[[Measurement, Sample | Problem, str], None],
     ) -> Mode:
-        """The cell's own mode; siblings share its engine where it has one. A side has a folder of its own."""
+        """The cell's own mode; siblings share its engine or server where it has one. A side has a folder of its own."""
         folder = self.folder / side if side is not None else self.folder
 
         def show(cell: Cell, number: int, now: Progress) -> None:
             self.show(cell, number, now, side)
 
-        if cell.mode == "engine":
-            from pytest_r1perf.engine.mode import EngineMode
-
+        if cell.mode in SHARED:
             windows, discard = windows_of(cell, self.options)
-            return EngineMode(
+            return _shared(cell.mode)(
                 site=site,
                 environment=environment,
                 folder=folder,

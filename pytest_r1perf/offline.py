@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 from pytest_r1perf.caches import Kernels
 from pytest_r1perf.cell import Cell
+from pytest_r1perf.coldcaches import CACHE_STATE
 from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.launch.process import Poll
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
+from pytest_r1perf.ownprocess import COLD
 from pytest_r1perf.roundcheck import LINGER_S, RESULT, FinishedRun, outcome
 from pytest_r1perf.roundrun import RoundRunner, asked
 from pytest_r1perf.sglang.command import offline_command
 from pytest_r1perf.sglang.facts import Phase
 from pytest_r1perf.sglang.log import LogReader, progress
+from pytest_r1perf.sglang.nccl_verify import ASKED, answer, questions, verified_in
+from pytest_r1perf.site import LOG
+from pytest_r1perf.startup import Startup
 
 LATE_S = 0.3
 """How late the begin of the timed window may be seen: the log is looked at five times a second."""
@@ -36,13 +41,15 @@ class OfflineMode(RoundRunner):
         ready = self.ready(cell)
         rendezvous = self.site.rendezvous()
         argv = {rank: self._command(cell, rank, rendezvous) for rank in range(cell.topology.nnodes)}
+        asking = self._questions(prepared)
         reader = LogReader()
-        began: dict[Phase, float] = {}
+        startup = Startup()
 
         def on_output(data: bytes) -> None:
             reader.feed(data)
-            began.setdefault(reader.facts.phase, time.monotonic())
-            self.show(cell, number, progress(reader.facts, cell.num_prompts))
+            facts = reader.facts
+            startup.seen(facts)
+            self.show(cell, number, progress(facts, cell.num_prompts))
 
         ran = self.run(
             cell,
@@ -53,16 +60,19 @@ class OfflineMode(RoundRunner):
             fetch=(RESULT,),
             on_output=on_output,
             poll=_Lingering(reader),
+            beside=asking,
         )
         if isinstance(ran, Problem):
             return prepared, ran
         reader.close()
+        startup.started = ran.started
 
         def seen(seconds: float) -> Watched:
             line = next((mark.line_no for mark in reader.facts.phases if mark.phase is Phase.BENCHMARK), None)
-            return ran.gpus(began.get(Phase.BENCHMARK), line, seconds)
+            return ran.gpus(startup.window, line, seconds)
 
-        measured = self.told(prepared, reader.facts, ran.ended)
+        state = {"cache_state": CACHE_STATE} if cell.kernel_caches == COLD else None
+        measured = self.told(prepared, reader.facts, ran.ended, state)
         run = FinishedRun(
             facts=reader.facts,
             ended=ran.ended,
@@ -73,9 +83,23 @@ class OfflineMode(RoundRunner):
             pins=self.left_pins(cell),
             gpus=seen,
             ceilings=self.ceilings(measured, reader.facts),
-            kernels=Kernels(ran.written, _by_calendar(began.get(Phase.BENCHMARK)), len(prepared.discarded)),
+            kernels=Kernels(ran.written, _by_calendar(startup.window), len(prepared.discarded)),
+            startup=startup,
+            beside=asking,
+            remarks=ran.remarks,
         )
-        return measured, outcome(measured, number, run)
+        became = outcome(measured, number, run)
+        if asking and not isinstance(became, Problem):
+            findings = verified_in(folder / LOG, {**cell.env, **asking})
+            became = Discarded(number, answer(findings), became.metrics, run.log)
+        return measured, became
+
+    def _questions(self, prepared: Measurement) -> dict[str, str]:
+        """What the first process of a cell is asked of NCCL; nothing on a CPU, which has none."""
+        asked_before = any(one.reason.startswith(ASKED) for one in prepared.discarded)
+        if prepared.cell.platform.is_cpu or prepared.samples or asked_before:
+            return {}
+        return questions(prepared.cell.env)
 
     def _command(self, cell: Cell, rank: int, rendezvous: str | None) -> tuple[str, ...]:
         ready = self.ready(cell)

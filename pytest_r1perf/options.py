@@ -56,6 +56,7 @@ class PerfOptions:
     lease_dir: Path | None
     sglang_defaults: bool
     outputs: bool
+    deployment: bool
     plan: bool
 
 
@@ -110,11 +111,11 @@ def add_options(parser: pytest.Parser) -> None:
         "--perf-detect", metavar="FRACTION", help="the drop that a PASS excludes, where that is more than the tolerance"
     )
     group.addoption("--perf-rounds", metavar="MIN:MAX", help="processes to measure a cell with, e.g. 3:8 or 5")
-    group.addoption("--perf-windows", metavar="N", help="engine mode: timed windows of a cell in one engine")
+    group.addoption("--perf-windows", metavar="N", help="engine and serve mode: timed windows of a cell in one engine")
     group.addoption(
         "--perf-discard",
         metavar="N",
-        help="engine mode: windows of a cell that are thrown away before them, as warm-up",
+        help="engine and serve mode: windows of a cell that are thrown away before them, as warm-up",
     )
     group.addoption("--perf-budget", metavar="TIME", help="start no further round after this time, e.g. 45m, 2h, 600s")
     group.addoption(
@@ -137,6 +138,12 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         default=False,
         help="two environments: compare their speed only, and leave their greedy answers unasked",
+    )
+    group.addoption(
+        "--perf-deployment",
+        action="store_true",
+        default=False,
+        help="the closing pass: the same cells with the weights and the traffic of the platform's deployment: section",
     )
     group.addoption(
         "--perf-plan",
@@ -184,6 +191,7 @@ def read_options(config: pytest.Config) -> PerfOptions:
         lease_dir=_path(config, config.getini("perf_lease_dir")),
         sglang_defaults=option("perf_sglang_defaults"),
         outputs=not option("perf_no_outputs"),
+        deployment=option("perf_deployment"),
         plan=option("perf_plan"),
     )
 

@@ -13,10 +13,11 @@ from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import RoundPlan
 from pytest_r1perf.measurement import Measurement, Problem
 from pytest_r1perf.report.outputs import outputs_lines
+from pytest_r1perf.report.parity import notes_between
 from pytest_r1perf.results import OLD_ENVIRONMENT, CellResult
 from pytest_r1perf.runner import NEW, OLD
 from pytest_r1perf.sglang.protocol import differences
-from pytest_r1perf.verdict import Judgement, Reference, Terms, Verdict, judge, worst
+from pytest_r1perf.verdict import Judgement, Reference, Terms, Verdict, judge, judge_gates, worst
 
 if TYPE_CHECKING:
     from pytest_r1perf.assess import Assessor
@@ -55,7 +56,7 @@ def assess_pair(
         return new, replace(assessor.result(new, spec, nodeid, notes=notes), against=OLD_ENVIRONMENT)
     barriers = [f"protocol: {line}" for line in differences(old.protocol, new.protocol)]
     judgements = _judged(old, new, spec, terms, comparable=defaults or not barriers)
-    notes = [*notes, *barriers, *_between(old, new)]
+    notes = [*notes, *barriers, *_between(old, new), *notes_between(old, new)]
     result = assessor.result(new, spec, nodeid, judgements, notes=notes)
     result = replace(result, against=OLD_ENVIRONMENT)
     if rounds < plan.minimum:
@@ -86,16 +87,17 @@ def _with_outputs(assessor: Assessor, cell: Cell, nodeid: str, result: CellResul
 def _judged(
     old: Measurement, new: Measurement, spec: PerfSpec, terms: Terms, *, comparable: bool
 ) -> tuple[Judgement, ...]:
-    """One judgement a metric; the floor is the first one's, and needs no comparison."""
-    return tuple(
+    """One judgement a metric, the floor being the first one's; then what only has a limit. Bounds are the new one's."""
+    judgements = tuple(
         judge(
             metric,
             new.values(metric),
             Reference(old.values(metric), same_session=True, grows=True) if comparable else None,
-            terms if number == 0 else replace(terms, floor=None),
+            terms.of(metric, first=number == 0),
         )
         for number, metric in enumerate(spec.metrics)
     )
+    return (*judgements, *judge_gates(new.values, spec.metrics, terms))
 
 
 def _between(old: Measurement, new: Measurement) -> Sequence[str]:

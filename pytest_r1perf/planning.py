@@ -15,6 +15,7 @@ from pytest_r1perf.launch.container import wrap
 from pytest_r1perf.launch.launcher import RankCommand
 from pytest_r1perf.launch.mark import RunMark
 from pytest_r1perf.launchsettings import ENGINES
+from pytest_r1perf.load import Batch, batch_workload
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.memory import GPU_BYTES, MemoryEstimate, estimate, fits, load_of
 from pytest_r1perf.modelshape import shape_of
@@ -27,16 +28,22 @@ from pytest_r1perf.rig.home import home
 from pytest_r1perf.roundcheck import RESULT
 from pytest_r1perf.roundrun import paths_of, translated, with_pins
 from pytest_r1perf.runner import OLD, CannotRun, Runner
+from pytest_r1perf.serve.client import client_command, kind_of
+from pytest_r1perf.sglang.clientoptions import ask_client
 from pytest_r1perf.sglang.command import offline_command
 from pytest_r1perf.sglang.engine import engine_command, planned
 from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.sglang.sampling import Inputs, look_at, sample
+from pytest_r1perf.sglang.serve import addressed, server_command
 from pytest_r1perf.sglang.translate import NoteKind, Translation
+from pytest_r1perf.sglang.translate_nouns import CannotExpress, Note
 from pytest_r1perf.siteplace import IMAGE, named
 from pytest_r1perf.workload import SampledWorkload
 
 RENDEZVOUS = "HEAD:PORT"
 """Stands for rank 0's address, which is known when the nodes are."""
+PORT, NAME = "PORT", "r1perf-NAME"
+"""Stand for a server's port and name, which are new in every round."""
 
 
 @dataclass
@@ -119,6 +126,8 @@ class Planner:
             if environment is None or not isinstance(environment.place, LocalPlace):
                 return nothing, None
             inputs = look_at(environment, model, dataset, compose(cell.env))
+            if isinstance(cell.load, Batch):
+                return inputs, batch_workload(cell.load, [inputs.dataset_digest])
             workload = sample(
                 cell.workload,
                 cell.num_prompts,
@@ -144,6 +153,8 @@ class Planner:
             return (), ()
         if cell.mode == "engine":
             return self._engine(cell, environment, said, inputs)
+        if cell.mode == "serve":
+            return self._serve(cell, environment, said, inputs, findings)
         nodes = cell.topology.nnodes
         commands = []
         for rank in range(nodes):
@@ -166,6 +177,40 @@ class Planner:
         shared = "one engine a round, shared with all tests of this session that have the same server arguments"
         notes = (*_notes(said), shared, *self._in_turn(cell))
         return (PlannedCommand(0, _host(cell, 0), command.argv, shown(command.env)),), notes
+
+    def _serve(
+        self,
+        cell: Cell,
+        environment: SglangEnvironment,
+        said: Translation,
+        inputs: Inputs,
+        findings: list[Finding],
+    ) -> tuple[tuple[PlannedCommand, ...], tuple[str, ...]]:
+        """The servers' own commands and the client's, as the driver starts them; port and name are its choice."""
+        windows, discard = windows_of(cell, self.runner.options)
+        notes: list[Note] = []
+        commands = []
+        nodes = cell.topology.nnodes
+        for rank in range(nodes):
+            rendezvous = RENDEZVOUS if nodes > 1 else None
+            argv = server_command(environment, said.argv, inputs, rank=rank, rendezvous=rendezvous)
+            whole = addressed(argv, PORT, NAME if rank == 0 else None)
+            command = self._contained(cell, RankCommand(rank, whole, said.env, "."), inputs)
+            commands.append(PlannedCommand(rank, _host(cell, rank), command.argv, shown(command.env)))
+        try:
+            client = ask_client(environment, kind_of(cell), compose(cell.env), cache=home() / "probes")
+            url = f"http://127.0.0.1:{PORT}"
+            argv = client_command(cell, client, environment.python, inputs, url=url, result=RESULT, notes=notes)
+            command = self._contained(cell, RankCommand(0, argv, said.env, "."), inputs)
+            where = f"{_host(cell, 0)}, the client, {discard} + {windows} times when the server is ready"
+            commands.append(PlannedCommand(0, where, command.argv, shown(command.env)))
+        except CannotExpress as error:
+            findings.append(Finding("client", Severity.REFUSE, str(error), "the release's own options"))
+        except R1PerfError as error:
+            findings.append(Finding("client", Severity.WARN, str(error), "preflight"))
+        shared = "one server a round, shared with all tests of this session that have the same server arguments"
+        told = [f"{note.kind.value} {note.flag}: {note.text}" for note in notes]
+        return tuple(commands), (*_notes(said), *told, shared, *self._in_turn(cell))
 
     def _in_turn(self, cell: Cell) -> tuple[str, ...]:
         if self.runner.options.sglang_old is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_r1perf.datafile import Section
+from pytest_r1perf.deployment import Deployment, load_deployment
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.launchsettings import LaunchSettings, load_launch
 from pytest_r1perf.metrics import METRICS
@@ -64,7 +65,8 @@ class Platform:
     and ``{r1perf_home}``. ``timeout_s`` ends a process that takes longer (seconds, start-up included).
     ``detect`` is the drop that a PASS excludes where that is more than the tolerance; ``windows`` is the number of
     timed windows of a cell in one engine; ``outputs_min_share`` the share of greedy tokens that two environments
-    must have in common, ``None`` to report it only.
+    must have in common, ``None`` to report it only. ``deployment`` is what is served there in production; ``deployed``
+    platforms have its model and traffic in place of the benchmark's (:func:`pytest_r1perf.deployment.deployed`).
     """
 
     name: str
@@ -90,6 +92,8 @@ class Platform:
     detect: float | None = None
     windows: int = 3
     outputs_min_share: float | None = None
+    deployment: Deployment | None = None
+    deployed: bool = False
 
     @property
     def is_cpu(self) -> bool:
@@ -129,6 +133,7 @@ def load_platform(name: str, data: Section) -> Platform:
         detect=_sourced(data.section("detect"), below=1.0) if data.get("detect") is not None else None,
         windows=_windows(data.section("engine")) if data.get("engine") is not None else 3,
         outputs_min_share=_min_share(data.section("outputs")) if data.get("outputs") is not None else None,
+        deployment=load_deployment(data.section("deployment")) if data.get("deployment") is not None else None,
     )
     data.done()
     if platform.detect is not None and platform.detect < platform.tolerance:

@@ -59,7 +59,8 @@ _OWNERS: Mapping[str, frozenset[str]] = {
         {"num_prompts", "seed", "dataset_name", "dataset_path", "sharegpt_output_len", "sharegpt_context_len"}
     ),
     "the platform: give it in its entry of your r1perf.yaml": frozenset({"model", "model_path"}),
-    "the plugin, which sets it itself": frozenset({"result_filename", "backend", "skip_warmup", "profile"}),
+    "the plugin, which sets it itself": frozenset({"result_filename", "backend", "skip_warmup", "profile"})
+    | {"host", "port", "nccl_port", "served_model_name"},
 }
 
 

@@ -33,7 +33,8 @@ class CellResult:
     ``notes`` are sentences for the report: advisories, floors not applied, what differs from the baseline.
     ``engine`` is the same for cells whose rounds are of the same engines. ``against`` is what it is compared with.
     ``discarded`` processes and windows only warmed up. ``ceilings`` are the fractions of the hardware's bound that were
-    reached, by metric. ``outputs`` are lines on two environments' answers.
+    reached, by metric. ``outputs`` are lines on two environments' answers. ``effects`` are what ``perf_lab`` made of
+    several cells, as plain data with their ``text`` for a terminal (:meth:`pytest_r1perf.effects.Effect.as_dict`).
     ``entry`` is what a baseline would store, ``None`` when there is nothing to store.
     """
 
@@ -62,6 +63,7 @@ class CellResult:
     outputs: tuple[str, ...] = ()
     discarded: int = 0
     ceilings: Mapping[str, float] = field(default_factory=dict)
+    effects: tuple[Mapping[str, Any], ...] = ()
     entry: Mapping[str, Any] | None = None
 
     @property
@@ -85,6 +87,7 @@ class CellResult:
         data["judgements"] = list(data["judgements"])
         data["notes"] = list(self.notes)
         data["outputs"] = list(self.outputs)
+        data["effects"] = list(self.effects)
         return data
 
 
@@ -95,6 +98,7 @@ def result_from(data: Mapping[str, Any]) -> CellResult:
     plain["judgements"] = tuple(_judgement(item) for item in plain["judgements"])
     plain["notes"] = tuple(plain["notes"])
     plain["outputs"] = tuple(plain["outputs"])
+    plain["effects"] = tuple(plain["effects"])
     return CellResult(**plain)
 
 

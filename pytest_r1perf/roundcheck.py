@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_r1perf.caches import Action, Decision, Kernels
 from pytest_r1perf.ceilings.bounds import Ceilings, NoCeilings, above, lowest
 from pytest_r1perf.cell import Cell
+from pytest_r1perf.coldcaches import told
 from pytest_r1perf.ended import Ended
 from pytest_r1perf.gpu.judge import Watched
 from pytest_r1perf.launch.process import Exit, RankExit
 from pytest_r1perf.launch.ranks import log_name
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
+from pytest_r1perf.ownprocess import COLD
 from pytest_r1perf.recipe import FlagValue
 from pytest_r1perf.sglang.downgrade import events_of
 from pytest_r1perf.sglang.events import Effect, Event, EventKind
 from pytest_r1perf.sglang.facts import LogFacts
 from pytest_r1perf.sglang.failure import classify
 from pytest_r1perf.sglang.log import LogReader
-from pytest_r1perf.sglang.nccl_verify import Outcome, verified_in
+from pytest_r1perf.sglang.nccl_verify import ASKED, Outcome, verified_in
 from pytest_r1perf.sglang.result import METRICS as IN_RESULT
 from pytest_r1perf.sglang.result import Check, OfflineResult, read_result_lines
 from pytest_r1perf.site import LOG
+from pytest_r1perf.startup import Startup
 from pytest_r1perf.validity import ExpectedWorkload, check_offline
 from pytest_r1perf.verdict import Verdict
 
@@ -41,7 +44,8 @@ class FinishedRun:
     ``asked`` are the cell's flags with the values that this SGLang was given, ``stated`` the moved defaults that
     were given to it beside them, ``pins`` those that were left to it. ``gpus`` gives what the GPUs did in a timed
     window of so many seconds. ``ceilings``: the most that the hardware can do with this workload.
-    ``kernels``: what it wrote into kernel caches on disk.
+    ``kernels``: what it wrote into kernel caches on disk. ``startup``: when its steps began. ``beside``: variables
+    that this process alone was given, beside the cell's. ``remarks``: what else was seen.
     """
 
     facts: LogFacts
@@ -54,6 +58,9 @@ class FinishedRun:
     gpus: Callable[[float], Watched]
     ceilings: Ceilings | NoCeilings | None = None
     kernels: Kernels = field(default_factory=Kernels)
+    startup: Startup = field(default_factory=Startup)
+    beside: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def log(self) -> str:
@@ -64,7 +71,8 @@ class FinishedRun:
 def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample | Discarded | Problem:
     """Round ``number``: a sample that passed every check, or a broken run, or a number that is no measurement.
 
-    One that only compiled kernels for those after it is thrown away, also where its log shows that it did.
+    One that only compiled kernels for those after it is thrown away, also where its log shows that it did. One with
+    empty kernel caches is meant to compile: that is said, and no fault.
     """
     lines = read_result_lines(run.folder / RESULT)
     finished = bool(lines) or (run.facts.table is not None and run.facts.table.complete)
@@ -95,35 +103,57 @@ def outcome(measurement: Measurement, number: int, run: FinishedRun) -> Sample |
         failed.append(Check("resolved-arguments", "the log has no server_args: nothing shows what was measured"))
     events = events_told(run)
     failed += [Check("silent-downgrade", event.text) for event in events if event.effect is Effect.INVALID]
-    collectives = verified_in(run.folder / LOG, cell.env)
+    collectives = verified_in(run.folder / LOG, {**cell.env, **run.beside})
     failed += [Check("nccl", str(one)) for one in collectives if one.outcome is Outcome.DOWNGRADED]
     gpus = run.gpus(validity.result.total_latency) if validity.result is not None else Watched()
     failed += [Check("throttled", sentence) for sentence in gpus.throttled]
-    warming = Decision(Action.KEEP) if validity.result is None else run.kernels.judged(validity.result.total_latency)
+    warming = Decision(Action.KEEP)
+    if cell.kernel_caches == COLD:
+        failed, compiled = _without_compilation(failed)
+        warming = Decision(Action.REMARK, _cold(run, validity.result, compiled))
+    elif validity.result is not None:
+        warming = run.kernels.judged(validity.result.total_latency)
     only_cold = all(check.name == "compilation" for check in failed)
     if validity.result is not None and only_cold and warming.action is Action.DISCARD:
-        return Discarded(number, warming.sentence, metrics_of(validity.result, cell), run.log)
+        return Discarded(number, warming.sentence, _all_metrics(run, validity.result, cell), run.log)
     if warming.action is Action.INVALID:
         failed.append(Check("kernel-caches", warming.sentence))
     if validity.result is None or failed:
         cause = "; ".join(f"{check.name}: {check.sentence}" for check in failed)
         return Problem(Verdict.INVALID, cause, log=run.log)
-    remarks = [*validity.remarks, *_remarks(exit_), *gpus.remarks]
+    remarks = [*validity.remarks, *_remarks(exit_), *run.remarks, *gpus.remarks]
     remarks += [event.text for event in events if event.kind is not EventKind.RETRACTION]  # validity tells those
-    remarks += [str(one) for one in collectives if one.outcome is not Outcome.DOWNGRADED]
+    asked_before = [one.reason for one in measurement.discarded if one.reason.startswith(ASKED)]
+    remarks += asked_before or [str(one) for one in collectives if one.outcome is not Outcome.DOWNGRADED]
     remarks += moved_defaults(run)
     if warming.action is Action.REMARK:
         remarks.append(warming.sentence)
     return Sample(
         round=number,
-        metrics=metrics_of(validity.result, cell),
+        metrics=_all_metrics(run, validity.result, cell),
         wall_s=exit_.wall_s,
         log=run.log,
         remarks=tuple(remarks),
-        events=tuple(event.plain() for event in events),
+        events=(*(event.plain() for event in events), *run.startup.events(run.facts)),
         telemetry=gpus.record,
         ceiling=ceilings,
     )
+
+
+def _all_metrics(run: FinishedRun, result: OfflineResult, cell: Cell) -> dict[str, float]:
+    """What the result has, and what only a process of its own has."""
+    return {**metrics_of(result, cell), **run.startup.metrics(run.ended.exit.wall_s, result.total_latency)}
+
+
+def _without_compilation(failed: Sequence[Check]) -> tuple[list[Check], list[Check]]:
+    """The checks without those that only say that kernels were compiled in the window; and those."""
+    compiled = [check for check in failed if check.name == "compilation"]
+    return [check for check in failed if check not in compiled], compiled
+
+
+def _cold(run: FinishedRun, result: OfflineResult | None, compiled: Sequence[Check]) -> str:
+    inside = run.kernels.inside(result.total_latency) if result is not None else ()
+    return "; ".join([told(run.kernels.files, inside, run.folder), *(check.sentence for check in compiled)])
 
 
 def _bounds(ceilings: Mapping[str, float], computed: Ceilings | NoCeilings | None) -> dict[str, str]:

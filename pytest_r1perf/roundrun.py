@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_r1perf.caches import CacheDir, CacheFile, snapshot, written
 from pytest_r1perf.ceilings.bounds import Ceilings, NoCeilings, ceilings_of
 from pytest_r1perf.ceilings.gpumodel import GpuModel
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.childenv import compose, recorded, shown
+from pytest_r1perf.coldcaches import EmptyCaches, named_in
 from pytest_r1perf.ended import Ended
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.gpu.elsewhere import watch_of
@@ -21,6 +25,7 @@ from pytest_r1perf.launch.mark import marked_environment, new_mark
 from pytest_r1perf.launch.process import LaunchError, Poll
 from pytest_r1perf.launchsettings import ContainerSettings
 from pytest_r1perf.measurement import Measurement, Problem
+from pytest_r1perf.ownprocess import COLD
 from pytest_r1perf.platform import Platform, expand
 from pytest_r1perf.preflight import Severity, findings_of
 from pytest_r1perf.recipe import FlagValue
@@ -34,9 +39,11 @@ from pytest_r1perf.sglang.protocol import protocol_of
 from pytest_r1perf.sglang.resolved import resolved_of
 from pytest_r1perf.sglang.sampling import Inputs, look_at, sample
 from pytest_r1perf.sglang.translate import Translation, translate
+from pytest_r1perf.sglang.warmups import without_effect
 from pytest_r1perf.site import LOG, Site, fresh_folder
 from pytest_r1perf.siteplace import SitePlace
 from pytest_r1perf.verdict import Verdict
+from pytest_r1perf.workload import SampledWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,8 @@ class Ready:
 class Ran:
     """A run that is over: its folder and end, and who watched its GPUs, here or ``there`` (by rank).
 
-    ``written`` are the kernel cache files that were written meanwhile, by whomever.
+    ``written`` are the kernel cache files that were written meanwhile, by whomever. ``started`` is when it was
+    handed to the supervision (monotonic clock). ``remarks``: what of the round's own caches could not be removed.
     """
 
     folder: Path
@@ -63,6 +71,8 @@ class Ran:
     watch: GpuWatch
     there: Mapping[int, Sequence[str]]
     written: tuple[CacheFile, ...] = ()
+    started: float = 0.0
+    remarks: tuple[str, ...] = ()
 
     @property
     def log(self) -> str:
@@ -112,18 +122,14 @@ class RoundRunner:
             translation = translated(cell, self.environment.options, sglang_defaults=self.sglang_defaults)
             model, dataset = paths_of(cell, elsewhere=self.site.remote)
             inputs = look_at(self.environment, model, dataset, env)
-            workload = sample(
-                cell.workload,
-                cell.num_prompts,
-                environment=self.environment,
-                given=inputs,
-                cache=home() / "workloads",
-                env=env,
-            )
+            workload = self.sampled(cell, inputs, env)
         except LaunchError as error:
             return Measurement(cell, problem=Problem(Verdict.INFRA, str(error)))
         except R1PerfError as error:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, str(error)))
+        cold = cannot_be_cold(cell, self.site)
+        if cold is not None:
+            return Measurement(cell, problem=Problem(Verdict.CONFIG, cold))
         network = self.site.wrong_network(cell.env)
         if network is not None:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, f"env: {network}"))
@@ -134,6 +140,7 @@ class RoundRunner:
             return Measurement(cell, problem=Problem(Verdict.CONFIG, f"{refused.rule}: {refused.text}"))
         pins = pins_for(cell.flags, is_cpu=cell.platform.is_cpu, table=self.environment.options).flags
         self._ready[cell.fingerprint] = Ready(inputs, translation, pins)
+        unused = without_effect(cell.flags, server=cell.mode == "serve")
         ambient = compose(translation.env) if local else dict(translation.env)
         return Measurement(
             cell,
@@ -145,7 +152,19 @@ class RoundRunner:
             remarks=(
                 *(f"{note.flag}: {note.text}" for note in translation.notes if note.matters),
                 *(f"{found.rule}: {found.text}" for found in findings if found.severity is not Severity.NOTE),
+                *([unused] if unused is not None else ()),
             ),
+        )
+
+    def sampled(self, cell: Cell, inputs: Inputs, env: Mapping[str, str]) -> SampledWorkload:
+        """What the cell's workload comes to, counted beforehand. Raises :class:`R1PerfError`."""
+        return sample(
+            cell.workload,
+            cell.num_prompts,
+            environment=self.environment,
+            given=inputs,
+            cache=home() / "workloads",
+            env=env,
         )
 
     def run(
@@ -159,48 +178,61 @@ class RoundRunner:
         fetch: tuple[str, ...],
         on_output: Callable[[bytes], None],
         poll: Callable[[], Poll],
+        beside: Mapping[str, str] = MappingProxyType({}),
     ) -> Ran | Problem:
         """Run one command a rank of the cell, watch it, and end every process of it.
 
-        A :class:`Problem` when it could not be started, or when the lease of its GPUs was lost meanwhile.
+        ``beside`` are variables of this process alone. A :class:`Problem` when it could not be started, or when the
+        lease of its GPUs was lost meanwhile.
         """
-        env = self.ready(cell).translation.env
+        env = {**self.ready(cell).translation.env, **beside}
         gpus = cell.topology.gpus_used // cell.topology.nnodes
         own = {
             rank: {**env, **self.site.rank_environment(rank, env, gpus, contained=self.image is not None)}
             for rank in range(cell.topology.nnodes)
         }
-        lines = [shell_line(argv_of(rank), shown(own[rank])) for rank in own]
-        (folder / "command.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         watch = self.watch(self.site.local_gpus(cell.topology.gpus_used))
         not_free = watch.not_free()
         if not_free is not None:
             return Problem(Verdict.INFRA, not_free)
-        # Those of another host, or in a container, can't be seen from here.
-        seen = () if self.site.remote or self.image is not None else self.caches(compose(own[0]))
-        before = snapshot(seen)
-        try:
-            with watch.during(folder):
-                ended = self.site.run(
-                    argv_of,
-                    own.__getitem__,
-                    image=self.image,
-                    folder=folder,
-                    timeout_s=timeout_s,
-                    ranks=cell.topology.nnodes,
-                    gpus=gpus,
-                    mounts=mounts,
-                    fetch=fetch,
-                    on_output=on_output,
-                    poll=poll,
-                )
-        except LaunchError as error:
-            return Problem(Verdict.INFRA, str(error), log=str(folder / LOG))
+        launch = partial(
+            self.site.run,
+            argv_of,
+            image=self.image,
+            folder=folder,
+            timeout_s=timeout_s,
+            ranks=cell.topology.nnodes,
+            gpus=gpus,
+            mounts=mounts,
+            fetch=fetch,
+            on_output=on_output,
+            poll=poll,
+        )
+        with EmptyCaches(folder, tuple(own) if cell.kernel_caches == COLD else ()) as empty:
+            own = {rank: {**own[rank], **empty.variables(rank)} for rank in own}
+            lines = [shell_line(argv_of(rank), shown(own[rank])) for rank in own]
+            (folder / "command.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            seen = self._seen_caches(own, empty)
+            before = snapshot(seen)
+            started = time.monotonic()
+            try:
+                with watch.during(folder):
+                    ended = launch(own.__getitem__)
+            except LaunchError as error:
+                return Problem(Verdict.INFRA, str(error), log=str(folder / LOG))
+            files = written(before, snapshot(seen)) if seen else ()
         lost = self.site.lost_lease()
         if lost is not None and ended.launch_problem is None:
             return Problem(Verdict.INFRA, f"{lost}; somebody else may have measured beside it", log=str(folder / LOG))
-        files = written(before, snapshot(seen)) if seen else ()
-        return Ran(folder, ended, watch, {rank: self.site.gpus_there(rank, gpus) for rank in own}, files)
+        there = {rank: self.site.gpus_there(rank, gpus) for rank in own}
+        return Ran(folder, ended, watch, there, files, started, tuple(empty.left))
+
+    def _seen_caches(self, own: Mapping[int, Mapping[str, str]], empty: EmptyCaches) -> tuple[CacheDir, ...]:
+        """The caches that this host can see: not those of another one or in a container, but a round's own there."""
+        found = [one for env in own.values() for one in self.caches(compose(env))] if not self.site.remote else []
+        if self.image is not None:
+            found = [one for one in found if empty.has(one.path)]
+        return tuple(dict.fromkeys(found))
 
     @property
     def image(self) -> ContainerSettings | None:
@@ -245,6 +277,22 @@ class RoundRunner:
         """A new folder for a round."""
         slug = re.sub(r"[^A-Za-z0-9.=_-]+", "-", f"{cell.topology.name}-{cell.key}")[:80]
         return fresh_folder(self.folder / f"{slug}-{cell.fingerprint[:6]}", f"round-{number}")
+
+
+def cannot_be_cold(cell: Cell, site: Site) -> str | None:
+    """Why a cell can't have empty kernel caches each round, in one sentence."""
+    if cell.kernel_caches != COLD:
+        return None
+    if site.remote:
+        hosts = ", ".join(dict.fromkeys(node.host for node in site.nodes))
+        return (
+            f"kernel_caches='cold' makes and removes directories on this host, and the cell runs on {hosts}: run "
+            f"pytest there, or leave kernel_caches out"
+        )
+    own = named_in(cell.extra_env)
+    if own is not None:
+        return f"env[{own!r}] names a kernel cache, and kernel_caches='cold' gives every round its own: leave one out"
+    return None
 
 
 def paths_of(cell: Cell, *, elsewhere: bool) -> tuple[str, str]:

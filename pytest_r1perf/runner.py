@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from pytest_r1perf.catalog import Catalog
 from pytest_r1perf.cell import Cell, cell_of
 from pytest_r1perf.childenv import compose
+from pytest_r1perf.deployment import deployed
 from pytest_r1perf.devices import LeaseError
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.fit import misfit
@@ -96,12 +97,14 @@ class Runner:
     def platform_of(self, spec: PerfSpec) -> Platform:
         """The platform of a test: option or ini, else the marker's, else ``cpu``.
 
-        Raises :class:`CannotRun` when the marker pins the test to another one than the session's.
+        Raises :class:`CannotRun` when the marker pins the test to another one than the session's, and
+        :class:`R1PerfError` where a closing pass is asked for and it has no ``deployment:``.
         """
         name = self.options.platform or spec.platform or DEFAULT_PLATFORM
         if spec.platform is not None and spec.platform != name:
             raise CannotRun(f"is for platform {spec.platform!r}; this session runs on {name!r}")
-        return self.catalog.platform(name)
+        platform = self.catalog.platform(name)
+        return deployed(platform) if self.options.deployment and not platform.deployed else platform
 
     def cell_of(self, spec: PerfSpec) -> Cell:
         """The cell of a spec; raises :class:`CannotRun` with the counts when it doesn't fit."""

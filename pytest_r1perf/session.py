@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.grouping import Upcoming, group_by_engine, send_groups_together
+from pytest_r1perf.grouping import SHARED, Upcoming, group_by_engine, send_groups_together
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.options import PerfOptions, Update
 from pytest_r1perf.selection import FLOOR_PLATFORM, SPEC, Checker, named_by_id, select
@@ -65,7 +65,12 @@ class PerfSession:
         from pytest_r1perf.catalog import USER_FILE, load_catalog
 
         own = self.config.rootpath / USER_FILE
-        return load_catalog([*([own] if own.is_file() else []), *self.options.data])
+        catalog = load_catalog([*([own] if own.is_file() else []), *self.options.data])
+        if self.options.deployment:
+            from pytest_r1perf.deployment import deployed_catalog
+
+            return deployed_catalog(catalog)
+        return catalog
 
     def _hardware_of(self, platform: str) -> Hardware | None:
         """This host's hardware of a platform's kind, if it can be told."""
@@ -99,8 +104,8 @@ class PerfSession:
     # -- collection ----------------------------------------------------------------------------------------
 
     def _engine_key(self, spec: PerfSpec) -> str | None:
-        """What tests of one engine share; the catalog is read only where a test asks for an engine."""
-        if spec.mode != "engine":
+        """What tests of one engine or server share; the catalog is read only where a test asks for one."""
+        if spec.mode not in SHARED:
             return None
         from pytest_r1perf.grouping import engine_keys
         from pytest_r1perf.runner import DEFAULT_PLATFORM

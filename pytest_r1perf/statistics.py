@@ -86,15 +86,15 @@ def interval_of_ratio(
     if parts is None:
         return None
     centre = _mean_log(new) - _mean_log(reference)
-    interval = _interval(centre, (*parts, *between), alpha, beta)
+    interval = interval_about(centre, (*parts, *between), alpha, beta)
     small, large = sorted((new, reference), key=len)
     if len(small) < 2:
         return interval
     both = pooled_variance((new, reference))
     pooled = (Component(both.variance * (1 / len(new) + 1 / len(reference)), both.df), *between)
     quieter = len(small) < len(large) and log_variance(small) <= log_variance(large)
-    upper = _interval(centre, pooled, alpha, beta) if quieter else interval
-    lower = interval if _noisier(small, large) else _interval(centre, pooled, alpha, beta)
+    upper = interval_about(centre, pooled, alpha, beta) if quieter else interval
+    lower = interval if _noisier(small, large) else interval_about(centre, pooled, alpha, beta)
     return replace(upper, lower=lower.lower)
 
 
@@ -111,7 +111,7 @@ def interval_of_mean(
     parts = _rounds_components((values,), fallback_cv)
     if parts is None:
         return None
-    return _interval(_mean_log(values) - math.log(unit), (*parts, *between), alpha, beta)
+    return interval_about(_mean_log(values) - math.log(unit), (*parts, *between), alpha, beta)
 
 
 def average(groups: Sequence[Sequence[Interval]], *, alpha: float, beta: float) -> Interval:
@@ -126,7 +126,7 @@ def average(groups: Sequence[Sequence[Interval]], *, alpha: float, beta: float) 
         for group in groups
     ]
     centre = math.fsum(math.log(item.estimate) for item in every) / len(every)
-    return _interval(centre, parts, alpha, beta)
+    return interval_about(centre, parts, alpha, beta)
 
 
 def detectable_drop(interval: Interval, tolerance: float, *, power: float = 0.95) -> float:
@@ -221,7 +221,8 @@ def _noisier(small: Sequence[float], large: Sequence[float]) -> bool:
     return second == 0 or float(special.fdtrc(len(small) - 1, len(large) - 1, first / second)) < 0.05
 
 
-def _interval(centre: float, parts: Sequence[Component], alpha: float, beta: float | None) -> Interval:
+def interval_about(centre: float, parts: Sequence[Component], alpha: float, beta: float | None) -> Interval:
+    """The interval about ``centre``, a logarithm, whose variance is the sum of independent parts."""
     log_se, df = _combined(parts)
     beta = alpha if beta is None else beta
     below, above = (_quantile(1 - level, df) * log_se if log_se else 0.0 for level in (beta, alpha))

@@ -6,8 +6,9 @@ failing body and a failing verdict are both reported.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -103,6 +104,11 @@ class TestRun:
         """A sentence for the report, on the latest result."""
         if self.results:
             self.results[-1] = replace(self.results[-1], notes=(*self.results[-1].notes, text))
+
+    def effect(self, effect: Mapping[str, Any]) -> None:
+        """What ``perf_lab`` made of several cells, for the report, on the latest result."""
+        if self.results:
+            self.results[-1] = replace(self.results[-1], effects=(*self.results[-1].effects, effect))
 
     def finish(self, report: pytest.TestReport) -> None:
         """Give our skips the test's own place, and the report its JUnit properties."""

@@ -9,6 +9,7 @@ from functools import cache
 from pytest_r1perf import baseline
 from pytest_r1perf.catalog import Catalog
 from pytest_r1perf.cell import cell_of
+from pytest_r1perf.deployment import is_of_deployment
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.hardware import Hardware
 from pytest_r1perf.marker import PerfSpec
@@ -29,12 +30,12 @@ def unused_entries(
 
     ``hardware_of`` gives this host's hardware for a platform's name; it is asked for topologies that run here.
     Of other hosts only the hardware that this session measured on counts: nobody is asked. Only entries of the
-    session's own platform are looked at.
+    session's own platform are looked at, and of a closing pass only its own.
     """
     platform = catalog.platform(options.platform or DEFAULT_PLATFORM)
     used = {(result.topology, result.key) for result in results}
     for spec in specs:
-        if spec.n is not None and spec.platform in (None, platform.name):
+        if spec.num_prompts is not None and spec.platform in (None, platform.name):
             used.add((spec.topology, cell_of(spec, platform, catalog).key))
     elsewhere = {result.hardware for result in results if result.platform == platform.name and result.measured_on}
 
@@ -52,9 +53,9 @@ def unused_entries(
             cells = baseline.load(path).cells
         except R1PerfError:
             continue  # reported where it is used
-        found += [
-            f"{path}: {key}" for key in cells if key.startswith(platform.name + "/") and (path.stem, key) not in used
-        ]
+        own = [key for key in cells if key.startswith(platform.name + "/")]
+        asked = [key for key in own if is_of_deployment(key) is options.deployment]
+        found += [f"{path}: {key}" for key in asked if (path.stem, key) not in used]
     return found
 
 

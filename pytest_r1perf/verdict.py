@@ -8,12 +8,17 @@ for sure, and cannot be held for sure, by any affordable number of rounds.
 
 The upper limit is wrong with the cell's share of the night's false-alarm rate, the lower one with the platform's
 ``missed`` rate, each over all the looks together (:mod:`pytest_r1perf.sequential`).
+
+A bound that a marker gives is judged in the better direction, too: a floor where more is better (``min_tokps``), a
+limit where less is (``max_wall_time``). The mean is compared with it, REGRESSED when it is surely broken, PASS when it
+surely holds.
 """
 
 from __future__ import annotations
 
+import math
 import statistics as plain
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -112,7 +117,9 @@ class Reference:
 class Judgement:
     """The verdict on one metric with everything it rests on; ``detectable`` is a fraction (0.08 is 8 %).
 
-    ``excludes`` is the drop that a PASS excludes: the tolerance, or the platform's ``detect``.
+    ``excludes`` is the drop that a PASS excludes: the tolerance, or the platform's ``detect``. ``floor`` is the least
+    that is allowed, or of a metric where less is better the most (a limit), and ``mean`` what is compared with it.
+    ``gate``: the metric is only held against such a bound, and compared with no baseline.
     """
 
     metric: str
@@ -129,15 +136,29 @@ class Judgement:
     rounds_needed: int | None = None
     reason: str = ""
     excludes: float = 0.0
+    gate: bool = False
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether the bound is a limit, not a floor."""
+        return METRICS[self.metric].better < 0
+
+    @property
+    def out_of_bounds(self) -> bool:
+        """Whether the bound is surely broken."""
+        if self.floor is None or self.mean is None:
+            return False
+        return self.mean.lower > self.floor if self.less_is_better else self.mean.upper < self.floor
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How a metric is judged: tolerance, floor, error rates over all looks, and the platform's noise.
 
-    ``alpha`` is for the alarm and shared once more where a baseline and a floor can both make it REGRESSED; ``beta``
-    is for the all-clear. ``looks`` are the numbers of rounds after which a verdict may be taken; without any the
-    number of rounds is fixed. ``noise_run``, ``noise_between`` and ``noise_host`` are (CV, degrees of freedom).
+    ``floor`` is the first metric's, ``limits`` are further bounds by metric. ``alpha`` is for the alarm and shared
+    once more where a baseline and a floor can both make it REGRESSED; ``beta`` is for the all-clear. ``looks`` are
+    the numbers of rounds after which a verdict may be taken; without any the number of rounds is fixed. ``noise_run``,
+    ``noise_between`` and ``noise_host`` are (CV, degrees of freedom).
     """
 
     tolerance: float
@@ -149,11 +170,17 @@ class Terms:
     noise_run: tuple[float, float] | None = None
     noise_between: tuple[float, float] | None = None
     noise_host: tuple[float, float] | None = None
+    limits: tuple[tuple[str, float], ...] = ()
 
     @property
     def excludes(self) -> float:
         """The drop that a PASS excludes."""
         return max(self.tolerance, self.detect or 0.0)
+
+    def of(self, metric: str, *, first: bool) -> Terms:
+        """The same for one metric of a cell: its own bound only."""
+        own = self.floor if first else None
+        return replace(self, floor=dict(self.limits).get(metric) if own is None else own, limits=())
 
 
 def terms_for(
@@ -164,8 +191,12 @@ def terms_for(
     looks: Sequence[int] = (),
     metrics: int = 1,
     detect: float | None = None,
+    limits: Sequence[tuple[str, float]] = (),
 ) -> Terms:
-    """The platform's error rates and noise; the alarm's rate is shared over the cell's metrics (Bonferroni)."""
+    """The platform's error rates and noise; the alarm's rate is shared over the cell's metrics (Bonferroni).
+
+    ``metrics``: how many are judged, those that only have a limit among them.
+    """
     noise = platform.noise
     known_hosts = noise is not None and noise.host_cv is not None and noise.hosts is not None
     return Terms(
@@ -178,6 +209,7 @@ def terms_for(
         noise_run=(noise.run_cv, noise.runs - 1) if noise else None,
         noise_between=(noise.session_cv, noise.sessions - 1) if noise else None,
         noise_host=(noise.host_cv, noise.hosts - 1) if noise and known_hosts else None,  # type: ignore[operator,arg-type]
+        limits=tuple(limits),
     )
 
 
@@ -187,12 +219,12 @@ def judge(metric_name: str, values: Sequence[float], reference: Reference | None
     if reference is not None and terms.floor is not None:
         terms = replace(terms, alpha=terms.alpha / 2)
     ratio = _ratio(metric, values, reference, terms) if reference is not None else None
-    floor = _floor(values, terms.floor, terms) if terms.floor is not None else None
+    floor = _floor(metric, values, terms.floor, terms) if terms.floor is not None else None
     verdicts: list[tuple[Verdict, str]] = []
     if reference is not None:
         verdicts.append(_against_baseline(ratio, terms))
     if terms.floor is not None:
-        verdicts.append(_against_floor(floor))
+        verdicts.append(_against_floor(floor, "floor" if metric.better > 0 else "limit"))
     if not verdicts:
         verdicts.append((Verdict.NO_BASELINE, "nothing is stored for this cell and no floor is given"))
     verdict, reason = min(verdicts, key=lambda item: _WORST_FIRST.index(item[0]))
@@ -207,12 +239,24 @@ def judge(metric_name: str, values: Sequence[float], reference: Reference | None
         baseline=plain.median(reference.values) if reference is not None else None,
         ratio=ratio,
         floor=terms.floor,
-        mean=floor.scaled(terms.floor) if floor is not None and terms.floor is not None else None,
+        mean=_mean(metric, floor, terms.floor) if floor is not None and terms.floor is not None else None,
         tolerance=terms.tolerance,
         detectable=detectable_drop(ratio, terms.tolerance) if ratio is not None else _floor_power(floor),
         rounds_needed=_rounds_needed(values, reference, ratio, floor, terms) if verdict is Verdict.UNDECIDED else None,
         reason=reason,
         excludes=terms.excludes,
+    )
+
+
+def judge_gates(values: Callable[[str], Sequence[float]], judged: Sequence[str], terms: Terms) -> tuple[Judgement, ...]:
+    """The limits on metrics that are not ``judged`` themselves: no baseline, only the bound.
+
+    ``values`` gives a metric's value in every round.
+    """
+    return tuple(
+        replace(judge(metric, values(metric), None, terms.of(metric, first=False)), gate=True)
+        for metric, _ in terms.limits
+        if metric not in judged
     )
 
 
@@ -244,8 +288,13 @@ def judge_antipattern(metric_name: str, values: Sequence[float], reference: Refe
 
 
 def worst(judgements: Sequence[Judgement]) -> Judgement:
-    """The judgement that names the cell: the worst verdict, the first metric among equals."""
-    return min(judgements, key=lambda item: _WORST_FIRST.index(item.verdict))
+    """The judgement that names the cell: the worst verdict, the first metric among equals.
+
+    Where a gate was given, a metric that nothing is stored for leaves no question open: that is said in its own row.
+    """
+    gated = any(item.gate for item in judgements)
+    asked = [item for item in judgements if not (gated and item.verdict is Verdict.NO_BASELINE)]
+    return min(asked, key=lambda item: _WORST_FIRST.index(item.verdict))
 
 
 _NO_SPREAD = "one round a side says nothing about the spread: measure at least two"
@@ -260,11 +309,28 @@ def _ratio(metric: Metric, values: Sequence[float], reference: Reference, terms:
     return interval_of_ratio(new, old, alpha=alpha, beta=beta, fallback_cv=terms.noise_run, between=between)
 
 
-def _floor(values: Sequence[float], floor: float, terms: Terms) -> Interval | None:
-    """The mean over the floor; floors are for metrics where more is better (checked at collection)."""
+def _floor(metric: Metric, values: Sequence[float], floor: float, terms: Terms) -> Interval | None:
+    """The mean over the floor, or the limit over the mean: below 1 the bound is broken.
+
+    Logarithms of reciprocals are the same with the other sign, so that a limit has a floor's error rates.
+    """
     alpha, beta = _levels(values, None, terms)
+    if metric.better < 0:
+        values, floor = [1 / value for value in values], 1 / floor
     return interval_of_mean(
         values, alpha=alpha, beta=beta, unit=floor, fallback_cv=terms.noise_run, between=_between(None, terms)
+    )
+
+
+def _mean(metric: Metric, over: Interval, bound: float) -> Interval:
+    """The mean itself, in the metric's unit, from what :func:`_floor` gives."""
+    if metric.better > 0:
+        return over.scaled(bound)
+    return replace(
+        over,
+        estimate=bound / over.estimate,
+        lower=bound / over.upper,
+        upper=bound / over.lower if over.lower else math.inf,
     )
 
 
@@ -311,14 +377,14 @@ def _against_baseline(ratio: Interval | None, terms: Terms) -> tuple[Verdict, st
     return Verdict.UNDECIDED, "the interval reaches across the reference less the tolerance"
 
 
-def _against_floor(over: Interval | None) -> tuple[Verdict, str]:
+def _against_floor(over: Interval | None, bound: str) -> tuple[Verdict, str]:
     if over is None:
         return Verdict.UNDECIDED, _NO_SPREAD
     if over.upper < 1:
-        return Verdict.REGRESSED, "surely below the floor"
+        return Verdict.REGRESSED, f"surely {'below' if bound == 'floor' else 'above'} the {bound}"
     if over.lower >= 1:
-        return Verdict.PASS, "shown to hold the floor"
-    return Verdict.UNDECIDED, "the interval of the mean reaches across the floor"
+        return Verdict.PASS, f"shown to hold the {bound}"
+    return Verdict.UNDECIDED, f"the interval of the mean reaches across the {bound}"
 
 
 def _floor_power(over: Interval | None) -> float | None:

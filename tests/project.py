@@ -20,7 +20,9 @@ from typing import Any
 import pytest
 import yaml
 
+from pytest_r1perf.sglang.clientoptions import ClientKind
 from tests.processes import wait_until
+from tests.tools import client_releases
 from tests.tools.releases import RELEASES, entries
 
 # pytester takes modules away again that a run in this process imported. scipy cannot be loaded twice, and of our own
@@ -40,6 +42,7 @@ for _module in (
             "offline",
             "report.progress",
             "report.terminal",
+            "serve.mode",
             "unused",
         )
     ),
@@ -65,6 +68,9 @@ def make_environment(folder: Path, *, control: Path, version: str | None = "0.5.
         metadata.write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n")
         options = entries(version) if version in RELEASES else entries(RELEASES[-1])
         (site / "options.json").write_text(json.dumps(options))
+        for kind, name in ((ClientKind.ONE_BATCH, "one_batch"), (ClientKind.SERVING, "serving")):
+            known = version if version in client_releases.RELEASES else client_releases.RELEASES[-1]
+            (site / f"{name}-options.json").write_text(json.dumps(client_releases.entries(kind, known)))
     python = folder / "bin" / "python"
     python.parent.mkdir(parents=True)
     # -S: without site-packages a run takes 0.05 s, and nothing of the test environment is seen.

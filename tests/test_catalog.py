@@ -27,7 +27,7 @@ def test_the_packages_own_names() -> None:
     catalog = load_catalog()
     assert {"tp1", "tp2", "tp8", "pp2", "tp16"} <= set(catalog.topologies)
     assert {"cpu", "h200x1", "h200x8", "h200x16", "h100x16"} == set(catalog.platforms)
-    assert {"default", "tp8-champion", "pp2-champion", "tp16-reference"} == set(catalog.recipes)
+    assert {"default", "tp8-champion", "pp2-champion", "tp16-reference"} <= set(catalog.recipes)
     assert {"sharegpt", "sharegpt-like"} == set(catalog.workloads)
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_r1perf.sglang.driven import Report
 from pytest_r1perf.sglang.engine import (
     RESULTS,
     SCRIPT,
@@ -93,7 +94,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
 
 
 def test_no_file_is_an_engine_that_never_came_up(tmp_path: Path) -> None:
-    assert read_report(tmp_path / RESULTS, CELLS) == EngineReport()
+    assert read_report(tmp_path / RESULTS, CELLS) == Report()
 
 
 def test_a_file_that_stops(tmp_path: Path) -> None:

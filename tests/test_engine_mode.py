@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from pytest_r1perf.caches import CacheDir
-from pytest_r1perf.engine.mode import _Late
+from pytest_r1perf.late import Late
 from pytest_r1perf.launch.process import Poll
 from pytest_r1perf.measurement import Measurement, Problem, Sample
 from pytest_r1perf.sglang.enginelog import EngineLog
@@ -330,24 +330,24 @@ def test_a_window_without_an_end(fake: Fake) -> None:
 
 def test_limits_of_time_are_each_cells_own() -> None:
     log = EngineLog()
-    late = _Late(log, {"a": 0.05, "b": 60.0, "c": 60.0}, "a", 0.0)
+    late = Late(log, {"a": 0.05, "b": 60.0, "c": 60.0}, "a", 0.0)
     assert late() is Poll.GO_ON
     time.sleep(0.1)
     log.feed(b"r1perf-engine: cell a\nr1perf-engine: over a\n")
     assert late() is Poll.GO_ON  # between two cells nothing is late yet, however long the first one took
     log.feed(b"r1perf-engine: cell b\n")
     assert late() is Poll.GO_ON
-    assert late.what is None
+    assert late.said is None
 
 
 def test_the_first_cells_limit_holds_from_the_start_on() -> None:
     log = EngineLog()
-    late = _Late(log, {"a": 0.05}, "a", 0.0)
+    late = Late(log, {"a": 0.05}, "a", 0.0)
     assert late() is Poll.GO_ON
     time.sleep(0.1)
     log.feed(b"r1perf-engine: cell a\n")
     assert late() is Poll.END
-    assert late.what == "a cell had no end within 0.05 s"
+    assert late.said == "a cell had no end within 0.05 s"
 
 
 def test_an_engine_that_never_comes_up(fake: Fake) -> None:
@@ -384,7 +384,7 @@ def test_a_teardown_that_fails_is_a_remark(fake: Fake) -> None:
 
 def test_an_engine_that_does_not_exit(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything was measured by then: the number stands, and the process is ended."""
-    monkeypatch.setattr("pytest_r1perf.engine.mode.LINGER_S", 1.0)
+    monkeypatch.setattr("pytest_r1perf.late.LINGER_S", 1.0)
     fake.control(engine={"mode": "late-end"})
     _, outcome = fake.round(10, 20)
     assert "the engine did not exit within 1 s of its end and was ended" in sample(outcome).remarks
@@ -459,10 +459,3 @@ def test_tests_of_one_engine_share_it(r1perf_project: Project) -> None:
     assert len(engines) == len({sample["log"] for sample in samples})
     assert {sample["cell"].split("/")[4] for sample in samples} == {"engine"}
     r1perf_project.nothing_left()
-
-
-def test_what_belongs_to_a_server_is_still_refused(r1perf_project: Project) -> None:
-    r1perf_project.write('@perf(topology="tp1", n=10, mode="serve")\ndef test_one(): ...\n')
-    result = r1perf_project.perf()
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*mode 'serve' is not in this version*"])

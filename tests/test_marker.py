@@ -101,11 +101,8 @@ def test_none_is_the_default_of_every_argument_but_the_topology(catalog: Catalog
         ({"metric": ["total_latency", 5]}, "metric must be a name or a list of names"),
         ({"metric": {"total_latency"}}, "metric must be a name or a list of names"),
         ({"metric": ["total_latency"] * 2}, "metric names one metric twice"),
-        ({"mode": "serve"}, "mode 'serve' is not in this version"),
+        ({"mode": "server"}, "mode 'server' is not in this version; did you mean 'serve'?"),
         ({"mode": ["offline"]}, "mode ['offline'] is not in this version"),
-        ({"batch_size": 8}, "batch_size belongs to mode='serve'"),
-        ({"input_len": 8}, "input_len belongs to mode='serve'"),
-        ({"output_len": 8}, "output_len belongs to mode='serve'"),
         ({"flags": ["--x"]}, "flags must be a mapping with text keys"),
         ({"flags": {1: 2}}, "flags must be a mapping with text keys"),
         ({"flags": {"tp-size": 4}}, "flags['tp-size'] belongs to the topology: choose or define another topology"),
@@ -225,8 +222,6 @@ def test_the_decorator_and_the_mark_are_the_same(catalog: Catalog) -> None:
 
 
 def test_the_printed_signature_names_every_argument_of_this_version() -> None:
-    """``pytest --markers`` against the arguments; the serving ones come with their mode."""
+    """``pytest --markers`` against the arguments."""
     signature = MARKER_LINE.split("): ")[0].removeprefix("perf(")
-    assert {part.partition("=")[0] for part in signature.split(", ")} == {
-        name for name in ARGUMENTS if name not in ("batch_size", "input_len", "output_len")
-    }
+    assert {part.partition("=")[0] for part in signature.split(", ")} == set(ARGUMENTS)

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_r1perf.sglang.one_batch import OneBatchResult, RowFormat, not_as_asked, read_one_batch_lines
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.sglang.one_batch import (
+    OneBatchResult,
+    RowFormat,
+    differs_from_guide,
+    guide_row,
+    not_as_asked,
+    read_one_batch_lines,
+)
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -268,6 +276,73 @@ def test_skipped_and_unasked_cases(tmp_path: Path) -> None:
     assert skipped.sentence.startswith("batch size 64, input 32, output 64: 0 rows, 1 asked for; SGLang skips")
 
 
+# --- the guide's format
+
+
+def test_the_guides_own_row_is_written_as_it_was_read(tmp_path: Path) -> None:
+    assert list(guide_row(result(tmp_path, GUIDE)).items()) == list(GUIDE.items())
+
+
+def test_the_guides_row_over_several_lines(tmp_path: Path) -> None:
+    """As the guide prints it."""
+    assert result(tmp_path, GUIDE) == read(tmp_path, json.dumps(GUIDE, indent=4))[0]
+
+
+def test_a_row_of_a_later_release_in_the_guides_format(tmp_path: Path) -> None:
+    """The two formulas by hand: 4 * 64 / 0.2825 and 4 * (32 + 64) / 0.2825, not the row's own 958.28."""
+    written = guide_row(result(tmp_path, {**FROM_0_5_20, "run_name": "nightly"}))
+    assert written == {
+        "run_name": "nightly",
+        "batch_size": 4,
+        "input_len": 32,
+        "output_len": 64,
+        "latency": 0.2825,
+        "output_throughput": 906.19,
+        "overall_throughput": 1359.29,
+    }
+    again = result(tmp_path, written)
+    assert again.format is RowFormat.WHOLE  # seven keys say no more
+    assert again.run_name == "nightly"
+
+
+@pytest.mark.parametrize("row", [GUIDE, LIKE_0_5_3, *FROM_0_5_9, FROM_0_5_20])
+def test_both_formulas_hold_after_recomputing(tmp_path: Path, row: dict[str, Any]) -> None:
+    assert differs_from_guide(result(tmp_path, row)) == ()
+
+
+def test_an_early_stop_does_not_fit_the_guides_format(tmp_path: Path) -> None:
+    row = {**FROM_0_5_20, "total_output_tokens": 200, "num_early_stopped": 2}
+    row |= {"output_throughput": 700.0, "overall_throughput": round(328 / 0.2825, 2)}
+    got = result(tmp_path, row)
+    first, second = differs_from_guide(got)
+    assert first.sentence == "output_throughput is 707.96, and batch_size * output_len / latency is 906.19"
+    assert second.sentence.startswith(
+        "overall_throughput is 1161.06, and batch_size * (input_len + output_len) / latency"
+    )
+    with pytest.raises(R1PerfError, match=r"batch size 4, input 32, output 64 cannot be written in the guide's format"):
+        guide_row(got)
+
+
+def test_replayed_texts_do_not_fit_the_guides_format(tmp_path: Path) -> None:
+    own = round((1000 + 256) / 0.2825, 2)
+    (check,) = differs_from_guide(result(tmp_path, {**FROM_0_5_20, "overall_throughput": own}))
+    assert (check.name, check.sentence[:29]) == ("guide-formula", f"overall_throughput is {own:.2f}")
+
+
+def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+    twice = json.dumps(GUIDE)[:-1] + ', "latency": 1.0}'
+    assert refusal(tmp_path, twice) == "duplicate-key: result line 1: has the key 'latency' more than once"
+
+
+def test_metrics_by_our_names(tmp_path: Path) -> None:
+    metrics = result(tmp_path, FROM_0_5_20).metrics
+    assert metrics["total_throughput"] == pytest.approx(384 / 0.2825)
+    assert metrics["input_throughput"] == pytest.approx(128 / 0.2825)
+    assert metrics["request_throughput"] == pytest.approx(4 / 0.2825)
+    assert metrics["decode_throughput"] == pytest.approx(256 / (0.2825 - 0.0154))
+    assert "decode_throughput" not in result(tmp_path, GUIDE).metrics
+
+
 # --- properties
 
 
@@ -303,3 +378,8 @@ def test_what_sglang_rounds_is_accepted(
     got = result(tmp_path_factory.mktemp("row"), row)
     assert got.format is era
     assert got.output_throughput == pytest.approx(batch * outputs / latency, rel=0.006)  # latency is rounded at 0.01 s
+    written = guide_row(got)
+    assert list(written) == list(GUIDE)
+    again = result(tmp_path_factory.mktemp("guide"), written)  # the reader checks both formulas
+    assert again.case == got.case
+    assert again.output_throughput == pytest.approx(got.output_throughput)

@@ -130,6 +130,13 @@ def test_champions_are_the_defaults_of_their_cluster(
             {"tp_size": 4, "dp_size": 4, "pp_size": 2, "nnodes": 2, "enable_dp_attention": True},
             8,
         ),
+        (
+            "tp4-dp4-pp2-one-node",  # notes: 'That shape ... landed 17,417 tok/s on one node'
+            {"tp_size": 4, "dp_size": 4, "pp_size": 2, "enable_dp_attention": True},
+            8,
+        ),
+        ("tp4-dp2", {"tp_size": 4, "dp_size": 2}, 8),  # notes: pure DP, two whole copies
+        ("tp8-dpa1", {"tp_size": 8, "enable_dp_attention": True}, 8),  # notes: --enable-dp-attention with dp=1
     ],
 )
 def test_topologies(catalog: Catalog, name: str, layout: dict[str, object], gpus: int) -> None:

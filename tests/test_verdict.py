@@ -101,6 +101,17 @@ def test_every_metric_has_the_direction_of_its_meaning() -> None:
         "request_throughput": 1,
         "tokps_per_gpu": 1,
         "total_latency": -1,
+        "wall_time": -1,
+        "startup_time": -1,
+        "decode_throughput": 1,
+        "ttft_ms": -1,
+        "tpot_ms": -1,
+        "itl_ms": -1,
+        "e2e_latency_ms": -1,
+        "p99_ttft_ms": -1,
+        "p99_tpot_ms": -1,
+        "p99_itl_ms": -1,
+        "goodput": 1,
     }
 
 

@@ -54,15 +54,18 @@ def compare_command(
     Exit status: 0 decided and none fails; 1 a cell REGRESSED, broke or is INVALID (with --gate also: could not be
     decided); 2 an input cannot be read; 3 nothing could be decided.
     """
+    from pytest_r1perf.parity.sides import between
+
     try:
         done = _compared(reference, new, same_session, metrics, tolerance, platform, files)
+        parity = between(reference, new)
     except R1PerfError as error:
         click.echo(f"r1perf: {error}", err=True)
         sys.exit(2)
     from pytest_r1perf.report.compare import as_text, comparison_lines
 
     status = done.exit_status(gate=gate)
-    click.echo(as_text(done, status) if as_json else "\n".join(comparison_lines(done)))
+    click.echo(as_text(done, status, parity) if as_json else "\n".join(comparison_lines(done, parity)))
     sys.exit(status)
 
 

@@ -156,7 +156,8 @@ def _note_judged(found: _Aside, result: object) -> None:
     if not isinstance(result, dict) or not isinstance(result.get("judgements"), list):
         return
     key = (str(result.get("topology")), str(result.get("key")))
-    judged = [item for item in result["judgements"] if isinstance(item, dict) and item.get("metric") in METRICS]
+    items = [item for item in result["judgements"] if isinstance(item, dict) and item.get("metric") in METRICS]
+    judged = [item for item in items if not item.get("gate")]  # a limit is no comparison
     if judged:
         found.metrics[key] = tuple(dict.fromkeys(item["metric"] for item in judged))
     limits = [item[name] for item in judged for name in ("ratio", "mean") if isinstance(item.get(name), dict)]

@@ -8,24 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_r1perf.report.message import describe
 from pytest_r1perf.report.numbers import percent
+from pytest_r1perf.report.parity import plain, section
 from pytest_r1perf.report.terminal import tables, wrapped
 from pytest_r1perf.results import finite
 from pytest_r1perf.verdict import Verdict
 
 if TYPE_CHECKING:
     from pytest_r1perf.compare.cells import Comparison, Measured, Side
+    from pytest_r1perf.parity.check import Item
+    from pytest_r1perf.parity.recorded import Recorded
     from pytest_r1perf.results import CellResult
+
+    Held = tuple[Recorded, Recorded, Sequence[Item]]
 
 WIDTH = 100
 
 
-def comparison_lines(done: Comparison) -> list[str]:
+def comparison_lines(done: Comparison, parity: Sequence[Held] = ()) -> list[str]:
     """The table of the cells that both sides have, the verdicts' reasons, and the cells that only one has."""
     lines = [f"A (reference): {_what(done.reference)}", f"B (new): {_what(done.new)}", ""]
     for title, table in tables(done.results):
         lines += [title, table]
     lines += _legend(done.results)
-    for title, entries in _lists(done):
+    for title, entries in [*_lists(done), ("parity, by the guide's checklist", section(parity))]:
+        if not entries:
+            continue
         lines += ["", title]
         lines += [part for entry in entries for part in wrapped(entry, WIDTH)]
     return [*lines, "", summary(done.results)]
@@ -40,7 +47,7 @@ def summary(results: Sequence[CellResult]) -> str:
     return f"{len(results)} {'cell' if len(results) == 1 else 'cells'} in both: {said}"
 
 
-def as_text(done: Comparison, status: int) -> str:
+def as_text(done: Comparison, status: int, parity: Sequence[Held] = ()) -> str:
     """One JSON object; a limit of an interval that no number holds is null."""
     data = {
         "reference": {"name": done.reference.name, "session": done.reference.session},
@@ -49,6 +56,7 @@ def as_text(done: Comparison, status: int) -> str:
         "results": [result.as_dict() for result in done.results],
         "only_in_reference": [_named(cell) for cell in done.only_reference],
         "only_in_new": [_named(cell) for cell in done.only_new],
+        "parity": [plain(*one) for one in parity],
         "problems": [*done.reference.problems, *done.new.problems],
     }
     return json.dumps(finite(data), indent=2, allow_nan=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.report.numbers import interval, number, percent
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.verdict import Judgement, Verdict
@@ -13,7 +14,7 @@ def failure_message(result: CellResult) -> str:
     failing = [item for item in result.judgements if item.verdict.fails or not item.verdict.decided]
     if failing:
         lines += [f"  {describe(item, result.against)}" for item in failing]
-    if result.cause and not (failing and result.cause == failing[0].reason):
+    if result.cause and all(result.cause != item.reason for item in failing):
         lines.append(f"  cause: {result.cause}")
     changed = [note for note in result.notes if note.partition(": ")[0] in ("versions", "env", "command")]
     if changed and result.verdict is Verdict.REGRESSED:
@@ -38,6 +39,12 @@ def skip_message(result: CellResult) -> str:
     return f"{quarantine}{result.verdict.value}: {result.label}: {reason}"
 
 
+def bound(item: Judgement) -> str:
+    """The floor, or of a metric where less is better the limit with its unit: ``limit 420 s``."""
+    value = number(item.floor or 0.0)
+    return f"limit {value} {METRICS[item.metric].unit}" if item.less_is_better else f"floor {value}"
+
+
 def describe(item: Judgement, against: str = "baseline") -> str:
     """One metric's verdict in one line, with everything it rests on."""
     parts = [f"{item.metric} {item.verdict.value}: median {number(item.median)} over {item.rounds} rounds"]
@@ -47,7 +54,7 @@ def describe(item: Judgement, against: str = "baseline") -> str:
         )
     if item.floor is not None:
         mean = f", mean {interval(item.mean)}" if item.mean is not None else ""
-        parts.append(f"floor {number(item.floor)}{mean}")
+        parts.append(f"{bound(item)}{mean}")
     parts.append(item.reason)
     if item.verdict is Verdict.UNDECIDED:
         parts.append(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_r1perf.session import PerfSession
     from pytest_r1perf.verdict import Judgement
 
-_HEADERS = ("cell", "rounds", "median", "spread", "{against}", "ratio [interval]", "floor", "verdict")
+_HEADERS = ("cell", "rounds", "median", "spread", "{against}", "ratio [interval]", "{bound}", "verdict")
 _ALIGN = ("left", *("right",) * 6, "left")
 _LIST_LIMIT = 20
 _LEAST_WIDTH = 80
@@ -38,6 +38,11 @@ def write_summary(reporter: pytest.TerminalReporter, session: PerfSession, *, in
         reporter.write_line(line)
     for line in over_the_suite(session.results):
         reporter.write_line(line, bold=True, red=session.suite_regressed)
+    for title, text in effects(session.results):
+        reporter.write_line("")
+        reporter.write_line(title, bold=True)
+        for line in text:
+            reporter.write_line(line)
     for title, lines in lists(session.results, session.unused(), [str(path) for path in session.updated]):
         reporter.write_line("")
         reporter.write_line(title, bold=True)
@@ -54,6 +59,16 @@ def write_summary(reporter: pytest.TerminalReporter, session: PerfSession, *, in
     elif session.undecided:
         reporter.write_line("")
         reporter.write_line("nothing was decided: the session exits non-zero", red=True)
+
+
+def effects(results: Sequence[CellResult]) -> list[tuple[str, list[str]]]:
+    """What perf_lab made of several cells, under the test's id: a sentence and a table or drawing each."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        for effect in result.effects:
+            lines = found.setdefault(result.nodeid, [])
+            lines += [*([""] if lines else []), *effect["text"]]
+    return list(found.items())
 
 
 def wrapped(line: str, width: int) -> list[str]:
@@ -92,7 +107,8 @@ def tables(results: Sequence[CellResult]) -> list[tuple[str, str]]:
         metric = METRICS[name]
         better = "more is better" if metric.better > 0 else "less is better"
         title = f"{name} in {metric.unit}: {metric.meaning}; {better}"
-        headers = [text.format(against="/".join(against)) for text in _HEADERS]
+        bound = "floor" if metric.better > 0 else "limit"
+        headers = [text.format(against="/".join(against), bound=bound) for text in _HEADERS]
         found.append((title, tabulate(rows, headers=headers, disable_numparse=True, colalign=_ALIGN)))
     return found
 
@@ -149,7 +165,8 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
         return found
 
     def seen(result: CellResult) -> list[str]:
-        powers = [j.detectable for j in result.judgements if j.detectable is not None]
+        compared = [j for j in result.judgements if not j.gate] or list(result.judgements)
+        powers = [j.detectable for j in compared if j.detectable is not None]
         return [f"{result.label}: a drop of {percent(max(powers))}"] if powers else []
 
     entries = [
@@ -187,7 +204,7 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
             [f"{result.label}: {result.discarded}" for result in once if result.discarded],
         ),
         ("quarantined", [f"{result.label}: {result.verdict.value}" for result in once if result.quarantined]),
-        ("notes", list(dict.fromkeys(f"{result.label}: {note}" for result in once for note in result.notes))),
+        ("notes", list(dict.fromkeys(f"{result.label}: {note}" for result in results for note in result.notes))),
         ("baselines written", list(updated)),
         ("baseline entries that no test uses", list(unused)),
         ("reproduce the failures", list(dict.fromkeys(r.reproduce for r in once if r.failed))),
@@ -223,6 +240,7 @@ def _once(results: Sequence[CellResult]) -> Iterable[CellResult]:
 
 
 def _row(result: CellResult, judgement: Judgement) -> tuple[str, ...]:
+    from pytest_r1perf.report.message import bound
     from pytest_r1perf.report.numbers import interval, number, percent
 
     single = len(result.judgements) == 1
@@ -234,7 +252,7 @@ def _row(result: CellResult, judgement: Judgement) -> tuple[str, ...]:
         percent(judgement.spread) if judgement.spread is not None else "-",
         number(judgement.baseline) if judgement.baseline is not None else "-",
         interval(judgement.ratio) if judgement.ratio is not None else "-",
-        number(judgement.floor) if judgement.floor is not None else "-",
+        bound(judgement).partition(" ")[2] if judgement.floor is not None else "-",
         verdict.value,
     )
 

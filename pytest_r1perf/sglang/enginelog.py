@@ -1,8 +1,9 @@
-"""An engine's log, split by cell: what SGLang logs at its start belongs to every cell, the rest to the one it fell in.
+"""A driver's log, split by cell: what SGLang logs at its start belongs to every cell, the rest to the one it fell in.
 
 The driver prints a line before and after every cell and window (``r1perf-engine: cell ID``, ``window ID 0
-Benchmark...``). One reader takes the start; each cell has a copy of it that goes on with the cell's own lines, so
-that phases, compilations, retractions and causes of a cell are its own. Line numbers stay those of the whole log.
+Benchmark...``; a server's driver ``r1perf-serve: ...``). One reader takes the start; each cell has a copy of it that
+goes on with the cell's own lines, so that phases, compilations, retractions and causes of a cell are its own. Line
+numbers stay those of the whole log.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from dataclasses import dataclass
 from pytest_r1perf.sglang.facts import LogFacts, Phase, Progress
 from pytest_r1perf.sglang.log import LogReader, progress
 
-_MARK = b"r1perf-engine: "
-_NOTE = re.compile(rb"r1perf-engine: (cell|over|window|window-over|end)\b(?: ([0-9a-zA-Z_-]+))?(?: (\d+))?")
+_NOTE = rb"(cell|over|window|window-over|end)\b(?: ([0-9a-zA-Z_-]+))?(?: (\d+))?"
 _LONG = 1 << 17
 
 
@@ -34,9 +34,11 @@ class Place:
 
 
 class EngineLog:
-    """Takes the log in pieces of any size."""
+    """Takes the log in pieces of any size; ``mark`` is what the driver's own lines begin with."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: str = "r1perf-engine: ") -> None:
+        self._mark = mark.encode()
+        self._note_form = re.compile(re.escape(self._mark) + _NOTE)
         self._head = LogReader()
         self._readers: dict[str, LogReader] = {}
         self._current: LogReader = self._head
@@ -52,7 +54,7 @@ class EngineLog:
         if not end and len(data) > _LONG:
             end = len(data)
         whole, self._pending = data[:end], data[end:]
-        while (at := whole.find(_MARK)) >= 0:
+        while (at := whole.find(self._mark)) >= 0:
             stop = whole.find(b"\n", at) + 1 or len(whole)
             begin = whole.rfind(b"\n", 0, at) + 1
             self._take(whole[:begin])
@@ -89,7 +91,7 @@ class EngineLog:
             self._line_no += data.count(b"\n")
 
     def _note(self, line: bytes) -> None:
-        found = _NOTE.search(line)
+        found = self._note_form.search(line)
         now = time.monotonic()
         if found is None or self._over:
             self._take(line)

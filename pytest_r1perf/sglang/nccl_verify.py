@@ -5,12 +5,12 @@
         print(finding)
 
 The lines that tell are only printed when NCCL is asked for them, one a collective: look in a run of its own, with
-:func:`verification_environment`, and not in one whose speed counts.
+:func:`verification_environment`, and not in one whose speed counts. :func:`questions` says whether a cell needs one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -69,6 +69,34 @@ def verification_environment(asked: Mapping[str, str]) -> dict[str, str]:
     else:
         words = list(dict.fromkeys([*given, *wanted]))
     return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": ",".join(words)}
+
+
+ASKED = "NCCL was asked what it chose, in a process that was thrown away"
+"""How the reason of such a process begins."""
+
+_SILENT = ("NCCL_ALGO", "NCCL_PROTO")
+
+
+def questions(asked: Mapping[str, str]) -> dict[str, str]:
+    """The variables of one more process of a cell, thrown away, that shows what became of its algorithm and protocol.
+
+    Empty where none is needed. Why a process of its own: the lines cost time in every collective that is not in a
+    CUDA graph, so a round that prints them is no measurement; NCCL's choice depends on its version, the topology, the
+    message's size and its variables, and on none of the lines; so what one process shows holds for the next ones of
+    the same cell, which run without. What the extra process leaves behind is warm kernel caches, which every cell's
+    first process does. Why only for these two: NCCL gives them up without a word (up to 2.23) where it likes another
+    choice better. Adapters and sockets are checked before a run (docs/launching.md), and are the same for all cells of
+    a platform: a process for each cell would cost more than it tells. A cell that gives ``NCCL_DEBUG`` itself has
+    chosen what is told: INFO tells in every round, anything else in none.
+    """
+    if "NCCL_DEBUG" in asked or not any(asked.get(name) for name in _SILENT):
+        return {}
+    return verification_environment(asked)
+
+
+def answer(findings: Sequence[NcclFinding]) -> str:
+    """The reason of a process that was thrown away, for the record and for every round after it."""
+    return f"{ASKED}: {'; '.join(map(str, findings))}"
 
 
 def verify(asked: Mapping[str, str], facts: NcclFacts) -> tuple[NcclFinding, ...]:

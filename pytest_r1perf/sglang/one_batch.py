@@ -1,13 +1,14 @@
-"""Read ``bench_one_batch_server``'s JSON lines of every release into one definition.
+"""Read ``bench_one_batch_server``'s JSON lines of every release into one definition, and write the oldest of them.
 
 What SGLang calls ``output_throughput`` changed: output tokens / latency in 0.4.3, / (latency - time to first token)
 from 0.4.6.post5 on. Here it is output tokens / latency, recomputed from the raw fields; the row's own numbers are only
 checked, each by the rule of the releases that write such a row, and a row that contradicts itself is refused.
+
+The format with seven keys is 0.4.3's, and that of the private-deployment guide ("Test Data").
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,8 +16,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn
 
+from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.sglang.jsonrow import RowRefused, count, load, number, refuse
 from pytest_r1perf.sglang.result import Check
 
 _LATENCY_STEP = 1e-4
@@ -27,14 +29,21 @@ _RATE_STEP = 1e-2
 class RowFormat(str, Enum):
     """Which releases write such a row; its keys tell."""
 
-    WHOLE = "0.4.3: answers not streamed, prompts of random token ids"
+    WHOLE = "0.4.3 to 0.4.6: answers not streamed, prompts of random token ids"
     STREAMED = "0.4.6.post5 to 0.5.5.post3"
     LAST_TTFT = "0.5.6 to 0.5.19"
     COUNTED = "from 0.5.20"
 
 
+_SAME = 1e-9
+"""How far a recomputed rate may be from the same rate: floating point, not rounding."""
+
 _MEANINGS: Mapping[str, str] = MappingProxyType(
     {
+        "total_throughput": "(input + output tokens) / latency of the batch",
+        "input_throughput": "input tokens / latency of the batch",
+        "request_throughput": "requests / latency of the batch",
+        "total_latency": "from sending the batch to its last token",
         "output_throughput": "output tokens / latency of the batch",
         "overall_throughput": "(input + output tokens) / latency of the batch",
         "decode_throughput": "output tokens / (latency of the batch - time until its last first token)",
@@ -48,6 +57,7 @@ class OneBatchResult:
 
     ``total_output_tokens`` was counted from 0.5.20 on; before, it is batch_size * output_len (end-of-text was always
     ignored). ``decode_throughput``, ``last_ttft_s`` and ``early_stopped`` are None where the row has no such thing.
+    ``run_name`` is the client's ``--run-name``.
     """
 
     batch_size: int
@@ -61,6 +71,21 @@ class OneBatchResult:
     last_ttft_s: float | None
     early_stopped: int | None
     format: RowFormat
+    run_name: str = "default"
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """By our metrics' names: tok/s, req/s, s and ms; ``decode_throughput`` only where the row knows the time."""
+        found = {
+            "total_throughput": self.overall_throughput,
+            "output_throughput": self.output_throughput,
+            "input_throughput": self.overall_throughput - self.output_throughput,
+            "request_throughput": self.batch_size / self.latency_s,
+            "total_latency": self.latency_s,
+        }
+        if self.decode_throughput is not None:
+            found["decode_throughput"] = self.decode_throughput
+        return MappingProxyType(found)
 
     @property
     def case(self) -> tuple[int, int, int]:
@@ -94,7 +119,22 @@ def read_one_batch_lines(path: Path) -> list[OneBatchLine]:
         text = path.read_bytes()
     except FileNotFoundError:
         return []
-    return [_line(number, line) for number, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
+    return [read_one_batch_line(at, line) for at, line in lines_of(text)]
+
+
+def lines_of(text: bytes) -> list[tuple[int, bytes]]:
+    """A result file's lines with their numbers, from 1; blank ones are passed over.
+
+    A file with one object over several lines, as the guide prints it, is one line here.
+    """
+    if spread_out(text):
+        return [(1, text)]
+    return [(at, line) for at, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
+
+
+def spread_out(text: bytes) -> bool:
+    """Whether a file is one object over several lines."""
+    return text.lstrip().startswith((b"{\n", b"{\r\n"))
 
 
 def not_as_asked(results: Iterable[OneBatchResult], asked: Iterable[tuple[int, int, int]]) -> tuple[Check, ...]:
@@ -112,47 +152,97 @@ def not_as_asked(results: Iterable[OneBatchResult], asked: Iterable[tuple[int, i
     return tuple(checks)
 
 
-class _RefusedError(Exception):
-    def __init__(self, name: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.name = name
+def differs_from_guide(result: OneBatchResult) -> tuple[Check, ...]:
+    """A check for each of the guide's two formulas that a result does not keep, after recomputing from the raw fields.
+
+    "Output Throughput: batch_size * output_len / latency; Overall Throughput: batch_size * (input_len + output_len) /
+    latency" (private-deployment guide, "Test Data"). A batch that stopped early, or one of replayed texts, keeps
+    neither: its tokens are not those of its lengths.
+    """
+    checks = []
+    for name, value, tokens, how in (
+        ("output_throughput", result.output_throughput, result.output_len, "output_len"),
+        (
+            "overall_throughput",
+            result.overall_throughput,
+            result.input_len + result.output_len,
+            "(input_len + output_len)",
+        ),
+    ):
+        guide = result.batch_size * tokens / result.latency_s
+        if not math.isclose(value, guide, rel_tol=_SAME):
+            checks.append(
+                Check("guide-formula", f"{name} is {value:.2f}, and batch_size * {how} / latency is {guide:.2f}")
+            )
+    return tuple(checks)
 
 
-def _refuse(name: str, sentence: str) -> NoReturn:
-    raise _RefusedError(name, sentence)
+def below_its_own_times(result: OneBatchResult, given: float) -> Check | None:
+    """Whether the ``output_throughput`` that a row from 0.5.20 on gives is too low for its own tokens and times.
+
+    Such a row may leave tokens out, those before the last first one, so the reader lets it; but it does so only where
+    texts are replayed or end-of-text is heeded. For a batch of given lengths, both ways are the same to a rounding.
+    """
+    if result.format is not RowFormat.COUNTED or result.last_ttft_s in (None, result.latency_s):
+        return None
+    seconds = result.latency_s - (result.last_ttft_s or 0.0)
+    if _agrees(given, result.total_output_tokens, seconds, 2 * _LATENCY_STEP):
+        return None
+    least = _slowest(result.total_output_tokens, seconds, 2 * _LATENCY_STEP)
+    return Check(
+        "contradiction",
+        f"output_throughput is {given}, and output tokens / (latency - last_ttft) is {least:.2f} at least",
+    )
 
 
-def _line(number: int, line: bytes) -> OneBatchLine:
+def guide_row(result: OneBatchResult) -> dict[str, object]:
+    """The guide's seven keys, in its order; both rates by its formulas, rounded as SGLang 0.4.3 rounds.
+
+    Read again it is taken for 0.4.3's, since seven keys say no more: keep the row it came from as well. Raises
+    :class:`R1PerfError` where the guide's formulas do not hold.
+    """
+    broken = differs_from_guide(result)
+    if broken:
+        raise R1PerfError(
+            f"batch size {result.batch_size}, input {result.input_len}, output {result.output_len} cannot be written "
+            f"in the guide's format: {broken[0].sentence}"
+        )
+    latency = round(result.latency_s, 4)
+    if latency <= 0:
+        raise R1PerfError(f"latency {result.latency_s} s cannot be written in the guide's format: it has 4 decimals")
+    return {
+        "run_name": result.run_name,
+        "batch_size": result.batch_size,
+        "input_len": result.input_len,
+        "output_len": result.output_len,
+        "latency": latency,
+        "output_throughput": round(result.batch_size * result.output_len / latency, 2),
+        "overall_throughput": round(result.batch_size * (result.input_len + result.output_len) / latency, 2),
+    }
+
+
+def read_one_batch_line(at: int, line: bytes) -> OneBatchLine:
+    """Line ``at`` of a result file."""
     try:
-        return OneBatchLine(number, _result(_load(line)), None)
-    except _RefusedError as refused:
-        return OneBatchLine(number, None, Check(refused.name, f"result line {number}: {refused}"))
-
-
-def _load(line: bytes) -> dict[str, object]:
-    try:
-        loaded = json.loads(line.decode())
-    except (ValueError, RecursionError) as error:
-        _refuse("not-json", f"is not JSON ({str(error)[:120]})")
-    if not isinstance(loaded, dict):
-        _refuse("not-object", f"is a {type(loaded).__name__}, not an object")
-    return loaded
+        return OneBatchLine(at, _result(load(line)), None)
+    except RowRefused as refused:
+        return OneBatchLine(at, None, Check(refused.name, f"result line {at}: {refused}"))
 
 
 def _result(row: Mapping[str, object]) -> OneBatchResult:
-    batch, inputs, outputs = (_count(row, key, least=1) for key in ("batch_size", "input_len", "output_len"))
-    latency = _number(row, "latency")
+    batch, inputs, outputs = (count(row, key, least=1) for key in ("batch_size", "input_len", "output_len"))
+    latency = number(row, "latency")
     if latency <= 0:
-        _refuse("not-positive", f"latency is {latency}")
+        refuse("not-positive", f"latency is {latency}")
     format_ = _format(row)
     tokens, early = batch * outputs, None
     if format_ is RowFormat.COUNTED:
-        tokens = _count(row, "total_output_tokens")
-        early = None if row.get("num_early_stopped") is None else _count(row, "num_early_stopped")
+        tokens = count(row, "total_output_tokens")
+        early = None if row.get("num_early_stopped") is None else count(row, "num_early_stopped")
         _check_counts(tokens, batch * outputs, early, batch)
-    ttft = _number(row, "last_ttft") if format_ in (RowFormat.LAST_TTFT, RowFormat.COUNTED) else None
+    ttft = number(row, "last_ttft") if format_ in (RowFormat.LAST_TTFT, RowFormat.COUNTED) else None
     if ttft is not None and not 0 <= ttft <= latency:
-        _refuse("contradiction", f"last_ttft {ttft} is not within the latency {latency}")
+        refuse("contradiction", f"last_ttft {ttft} is not within the latency {latency}")
     _check_output_rate(row, format_, tokens, latency, ttft)
     return OneBatchResult(
         batch_size=batch,
@@ -166,6 +256,7 @@ def _result(row: Mapping[str, object]) -> OneBatchResult:
         last_ttft_s=ttft,
         early_stopped=early,
         format=format_,
+        run_name=str(row.get("run_name", "default")),
     )
 
 
@@ -179,37 +270,37 @@ def _format(row: Mapping[str, object]) -> RowFormat:
 
 def _check_counts(tokens: int, asked: int, early: int | None, batch: int) -> None:
     if tokens > asked:
-        _refuse("contradiction", f"{tokens} output tokens, {asked} asked for")
+        refuse("contradiction", f"{tokens} output tokens, {asked} asked for")
     if early is not None and early > batch:
-        _refuse("contradiction", f"{early} requests stopped early, {batch} sent")
+        refuse("contradiction", f"{early} requests stopped early, {batch} sent")
     if early and tokens == asked:
-        _refuse("contradiction", f"{early} requests stopped early, yet all {asked} output tokens are there")
+        refuse("contradiction", f"{early} requests stopped early, yet all {asked} output tokens are there")
 
 
 def _check_output_rate(
     row: Mapping[str, object], format_: RowFormat, tokens: int, latency: float, ttft: float | None
 ) -> None:
-    given = _number(row, "output_throughput")
+    given = number(row, "output_throughput")
     if format_ is RowFormat.WHOLE:
         _agree("output_throughput", given, tokens, latency, _LATENCY_STEP, "batch_size * output_len / latency")
     elif ttft is None:  # divided by a time that the row leaves out
         if given < _slowest(tokens, latency, _LATENCY_STEP):
-            _refuse("contradiction", f"output_throughput {given} is below {tokens} tokens / latency {latency}")
+            refuse("contradiction", f"output_throughput {given} is below {tokens} tokens / latency {latency}")
     elif format_ is RowFormat.LAST_TTFT:
         how = "batch_size * output_len / (latency - last_ttft)"
         _agree("output_throughput", given, tokens, latency - ttft, 2 * _LATENCY_STEP, how)
     elif given > _fastest(
         tokens, latency - ttft, 2 * _LATENCY_STEP
     ):  # below: tokens before the last first one left out
-        _refuse("contradiction", f"output_throughput {given} is above {tokens} tokens / ({latency} - {ttft})")
+        refuse("contradiction", f"output_throughput {given} is above {tokens} tokens / ({latency} - {ttft})")
 
 
 def _overall(row: Mapping[str, object], format_: RowFormat, inputs: int, tokens: int, latency: float) -> float:
     """(input + output tokens) / latency. From 0.5.20 on a replayed text has its own length, so only the row knows."""
-    given = _number(row, "overall_throughput")
+    given = number(row, "overall_throughput")
     if format_ is RowFormat.COUNTED and not _agrees(given, inputs + tokens, latency, _LATENCY_STEP):
         if given < _slowest(tokens, latency, _LATENCY_STEP):
-            _refuse("contradiction", f"overall_throughput {given} is below {tokens} output tokens / latency {latency}")
+            refuse("contradiction", f"overall_throughput {given} is below {tokens} output tokens / latency {latency}")
         return given
     how = "batch_size * (input_len + output_len) / latency"
     _agree("overall_throughput", given, inputs + tokens, latency, _LATENCY_STEP, how)
@@ -219,7 +310,7 @@ def _overall(row: Mapping[str, object], format_: RowFormat, inputs: int, tokens:
 def _agree(key: str, given: float, tokens: int, seconds: float, step: float, how: str) -> None:
     if not _agrees(given, tokens, seconds, step):
         shown = f"{tokens / seconds:.2f}" if seconds > 0 else "endless"
-        _refuse("contradiction", f"{key} is {given}, and {how} is {shown}")
+        refuse("contradiction", f"{key} is {given}, and {how} is {shown}")
 
 
 def _agrees(given: float, tokens: int, seconds: float, step: float) -> bool:
@@ -234,29 +325,3 @@ def _slowest(tokens: int, seconds: float, step: float) -> float:
 def _fastest(tokens: int, seconds: float, step: float) -> float:
     least = seconds - step / 2
     return tokens / least + 0.51 * _RATE_STEP if least > 0 else math.inf
-
-
-def _count(row: Mapping[str, object], key: str, *, least: int = 0) -> int:
-    value = _needed(row, key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        _refuse("wrong-type", f"{key} is {value!r}, not a whole number of at least {least}")
-    return value
-
-
-def _number(row: Mapping[str, object], key: str) -> float:
-    value = _needed(row, key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        _refuse("wrong-type", f"{key} is {value!r}, not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        _refuse("not-finite", f"{key} is {number}")
-    return number
-
-
-def _needed(row: Mapping[str, object], key: str) -> object:
-    if key not in row:
-        _refuse("missing-key", f"has no {key}")
-    return row[key]

@@ -28,6 +28,16 @@ TWINS: tuple[Twins, ...] = (
         "SGLANG_JIT_DEEPGEMM_PRECOMPILE",
         "old 0.4.6 to 0.5.3 (compile_utils.py), new by 0.5.3.post3 (environ.py:190)",
     ),
+    Twins(
+        "SGL_JIT_DEEPGEMM_COMPILE_WORKERS",
+        "SGLANG_JIT_DEEPGEMM_COMPILE_WORKERS",
+        "old 0.4.6 to 0.5.3 (compile_utils.py), new in 0.5.5.post3 (environ.py)",
+    ),
+    Twins(
+        "SGL_DG_USE_NVRTC",
+        "SGLANG_DG_USE_NVRTC",
+        "0.4.6.post5 to 0.5.20 read the old (compile_utils.py); 0.5.3 to 0.5.20 declare the new (environ.py)",
+    ),
 )
 
 PP_PARTITION = "SGLANG_PP_LAYER_PARTITION"

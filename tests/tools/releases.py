@@ -82,7 +82,9 @@ def parser(release: str) -> Parser:
         else:
             default = argparse.SUPPRESS if action == "DeprecatedAliasStoreAction" else default
             nargs, kind = entry["nargs"], kinds.get(entry["type"], str)
-            made.add_argument(*names, dest=dest, default=default, nargs=nargs, type=kind, choices=entry["choices"])
+            # Recorded as texts; the real parser compares what ``type`` made of a word.
+            choices = [kind(choice) for choice in entry["choices"]] if entry["choices"] else None
+            made.add_argument(*names, dest=dest, default=default, nargs=nargs, type=kind, choices=choices)
     return made
 
 

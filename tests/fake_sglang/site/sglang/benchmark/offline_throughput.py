@@ -8,7 +8,9 @@ misbehaviour come from the JSON file named by ``FAKE_SGLANG_CONTROL``:
 
 A cell is ``n<num_prompts>``, with ``+<flag>=<value>`` for a ``--max-running-requests``, and ``@rank1`` for what the
 second node of two does. A list is used up call by
-call; its last entry repeats. Every call is appended to ``calls.jsonl`` beside the control file.
+call; its last entry repeats. ``"compile": {"warm-up": ["TRITON_CACHE_DIR"]}`` writes a kernel into that cache in that
+stage, and notes in ``caches.jsonl`` what lay there; ``"nccl"`` is what NCCL chooses and tells when asked
+(``nccl_lines``). Every call is appended to ``calls.jsonl`` beside the control file.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from sglang.benchmark.utils import get_tokenizer
 from sglang.srt.server_args import ServerArgs
 
 STAMP = "[2026-11-30 10:00:50]"
+DEFAULT_CACHES = {"TRITON_CACHE_DIR": "~/.triton/cache", "SGLANG_DG_CACHE_DIR": "~/.cache/deep_gemm"}
 JITTER = (0.0, 0.002, -0.002, 0.001, -0.001)
 
 RESOLVED: dict[str, object] = {
@@ -134,7 +137,8 @@ def main() -> None:
     mode = str(step(own.get("mode", "ok"), number))
     speed = float(step(own.get("speed", 4500.0), number)) * (1 + JITTER[number % len(JITTER)] * own.get("jitter", 1))
     args.given = {**args.given, **dict(step(own.get("resolved", {}), number))}
-    run(args, mode, speed, folder)
+    own["compile"] = step(own.get("compile", {}), number)
+    run(args, mode, speed, folder, own)
     with (folder / "spans.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"cell": cell, "start": start, "end": time.time()}) + "\n")
 
@@ -156,7 +160,35 @@ def follow(mode: str, resolved: dict[str, object]) -> NoReturn:
     raise SystemExit(1)
 
 
-def run(args: argparse.Namespace, mode: str, speed: float, folder: Path) -> None:
+def compile_kernels(stage: str, own: dict[str, Any], folder: Path) -> None:
+    """Write a new kernel into each of the caches, and note where that is and what was there before."""
+    for variable in own["compile"].get(stage, ()):
+        cache = Path(os.environ.get(variable) or DEFAULT_CACHES[variable]).expanduser()
+        there = sorted(path.name for path in cache.rglob("*") if path.is_file())
+        with (folder / "caches.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"variable": variable, "path": str(cache), "there": there}) + "\n")
+        kernel = cache / "kernels" / f"{os.getpid()}.cubin"
+        kernel.parent.mkdir(parents=True, exist_ok=True)
+        kernel.write_bytes(b"kernel")
+
+
+def nccl_lines(own: dict[str, Any]) -> list[str]:
+    """NCCL's lines as 2.28 prints them: nothing unless asked, and each kind for its own subsystem."""
+    chosen = own.get("nccl")
+    if chosen is None or os.environ.get("NCCL_DEBUG") != "INFO":
+        return []
+    given = [name for name in os.environ if name.startswith("NCCL_") and not name.startswith("NCCL_DEBUG")]
+    lines = {
+        "ENV": [f"{name} set by environment to {os.environ[name]}." for name in given],
+        "NET": ["NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>", "Using network IB"],
+        "INIT": ["Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"],
+        "TUNING": [f"AllReduce: 524288 Bytes -> Algo {chosen[0]} proto {chosen[1]} channel{{Lo..Hi}}={{0..15}}"],
+    }
+    asked = os.environ.get("NCCL_DEBUG_SUBSYS", "INIT,ENV").split(",")
+    return [f"cn01:7:9 [0] NCCL INFO {line}" for kind in lines if kind in asked for line in lines[kind]]
+
+
+def run(args: argparse.Namespace, mode: str, speed: float, folder: Path, own: dict[str, Any]) -> None:
     """Print a run's log, and leave its result, in SGLang's order."""
     text = (Path(__file__).parents[2] / "recorded.log").read_text(encoding="utf-8")
     start, ready, warm_up, benchmark, _ = text.split("%%\n")
@@ -196,6 +228,8 @@ def run(args: argparse.Namespace, mode: str, speed: float, folder: Path) -> None
     say(ready.rstrip(), f"#Input tokens: {inputs}", f"#Output tokens: {outputs}")
     say("#Input tokens: 4096", "#Output tokens: 256", warm_up.rstrip())
     reach("warm-up", mode, folder)
+    compile_kernels("warm-up", own, folder)
+    say(*nccl_lines(own))
     say(benchmark.rstrip())
     if mode == "jit":
         say(f"{STAMP} Entering DeepGEMM JIT Single Kernel Compile session.")
@@ -204,6 +238,7 @@ def run(args: argparse.Namespace, mode: str, speed: float, folder: Path) -> None
         say(f"{STAMP} KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.5")
     if mode == "slow":
         time.sleep(0.5)
+    compile_kernels("benchmark", own, folder)
     say(f"{STAMP} kill_process_tree called: parent_pid=1, include_parent=False, pid=1", "")
     finish(args, mode, speed, folder, (n, inputs, outputs))
 

@@ -6,6 +6,7 @@ import argparse
 import ast
 import json
 from pathlib import Path
+from typing import Any
 
 TYPES = {"int": int, "float": float}
 
@@ -38,19 +39,24 @@ class ServerArgs:
         """Add every option as the release has it."""
         path = Path(__file__).parents[2] / "options.json"
         for option in json.loads(path.read_text(encoding="utf-8")) if path.exists() else []:
-            if option["nargs"] == "0":
-                const = {"action": "store_const", "const": True, "default": _literal(option["default"])}
-                parser.add_argument(*option["opts"], dest=option["dest"], **const)
-                continue
-            nargs = option["nargs"]
-            parser.add_argument(
-                *option["opts"],
-                dest=option["dest"],
-                default=_literal(option["default"]),
-                type=TYPES.get(option["type"] or "", str),
-                choices=option["choices"],
-                nargs=int(nargs) if nargs and nargs.isdigit() else nargs,
-            )
+            declare(parser, option)
+
+
+def declare(parser: argparse.ArgumentParser, option: dict[str, Any]) -> None:
+    """Add one option as it was recorded."""
+    if option["nargs"] == "0":
+        const = {"action": "store_const", "const": True, "default": _literal(option["default"])}
+        parser.add_argument(*option["opts"], dest=option["dest"], **const)
+        return
+    nargs = option["nargs"]
+    parser.add_argument(
+        *option["opts"],
+        dest=option["dest"],
+        default=_literal(option["default"]),
+        type=TYPES.get(option["type"] or "", str),
+        choices=option["choices"],
+        nargs=int(nargs) if nargs and nargs.isdigit() else nargs,
+    )
 
 
 def _literal(text: str) -> object:

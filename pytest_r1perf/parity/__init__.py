@@ -1,0 +1,1 @@
+"""Parity: the best-practice guide's six-item checklist, over two measured things (``r1perf check-parity``)."""
