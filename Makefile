@@ -57,7 +57,7 @@ test: rig
 
 twins: rig
 	@echo "== the R1 suite's scaled twins on the real SGLang, ten minutes"
-	R1PERF_TWINS=1 R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig/test_suite.py
+	R1PERF_TWINS=1 R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig/test_suite.py tests/rig/test_deployment.py tests/rig/test_serve.py
 
 check: lint types
 

@@ -71,7 +71,6 @@ def client_command(
         tokenizer=inputs.model_path,
         dataset=inputs.dataset_path,
         result=result,
-        details=bool(_traffic(cell).slo),
         notes=notes,
     )
 

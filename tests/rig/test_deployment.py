@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from pytest_r1perf.parity.commands import parity_command
 from tests.project import verdicts
 from tests.rig.bench import HOME, Rig
 
-pytestmark = pytest.mark.rig
+pytestmark = [
+    pytest.mark.rig,
+    pytest.mark.skipif("R1PERF_TWINS" not in os.environ, reason="minutes: `make twins` runs it"),
+]
 
 TEST = '@perf(topology="tp1", n=12, rounds="1", min_tokps=1e7, timeout=240)\ndef test_one(): ...\n'
 BENCH, OWN = "cpu/default/sharegpt/n12/offline", "cpu/default/sharegpt/n12/offline/deployment"

@@ -104,6 +104,7 @@ def test_the_server_killed_under_a_client(rig_python: Path, tmp_path: Path) -> N
     assert running(made) == []
 
 
+@pytest.mark.skipif("R1PERF_TWINS" not in os.environ, reason="two minutes: `make twins` runs it")
 def test_two_servers_on_one_port(rig_python: Path, tmp_path: Path) -> None:
     """What answers there is no SGLang at all; ours says that it is ready, and ends."""
     port = free_port()
