@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_r1perf.sglang import serving_checks
-from pytest_r1perf.sglang.jsonrow import RowRefused, count, finite, load, needed, number, refuse
+from pytest_r1perf.sglang.jsonrow import RowRefused, count, finite, load, needed, number, refuse, written
 from pytest_r1perf.sglang.result import Check
 from pytest_r1perf.sglang.serving_result import BURST_MS, Distribution, Request, ServingFormat, ServingResult
 
@@ -44,11 +44,7 @@ def read_serving_lines(path: Path) -> list[ServingLine]:
 
     The file is appended to: give each process a fresh path. Raises OSError when it is there and can't be read.
     """
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    return [_line(at, line) for at, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
+    return [_line(at, line) for at, line in enumerate(written(path).split(b"\n"), start=1) if line.strip()]
 
 
 def not_as_asked(

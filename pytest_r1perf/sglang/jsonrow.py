@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 
@@ -19,6 +20,14 @@ class RowRefused(Exception):
 def refuse(name: str, sentence: str) -> NoReturn:
     """Raise :class:`RowRefused`; the sentence goes on after ``result line 3:``."""
     raise RowRefused(name, sentence)
+
+
+def written(path: Path) -> bytes:
+    """What a client wrote, nothing where there is no such file; OSError where it is there and can't be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def load(line: bytes) -> dict[str, object]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.sglang.jsonrow import RowRefused, count, load, number, refuse
+from pytest_r1perf.sglang.jsonrow import RowRefused, count, load, number, refuse, written
 from pytest_r1perf.sglang.result import Check
 
 _LATENCY_STEP = 1e-4
@@ -115,11 +115,7 @@ def read_one_batch_lines(path: Path) -> list[OneBatchLine]:
 
     The file is appended to: give each process a fresh path. Raises OSError when it is there and can't be read.
     """
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    return [read_one_batch_line(at, line) for at, line in lines_of(text)]
+    return [read_one_batch_line(at, line) for at, line in lines_of(written(path))]
 
 
 def lines_of(text: bytes) -> list[tuple[int, bytes]]:
