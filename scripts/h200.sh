@@ -16,6 +16,7 @@
 #   overhead   65   the bare command and the plugin in turn; that long for a process, as many as there is time for
 #   validity  150   pytest and its guard killed by SIGKILL; the next session ends what is left; a start-up that hangs
 #   noise     150   10 windows in one engine at three loads
+#   engines   330   fresh engines of the same three loads, as many as there is time for; never by default
 #   ablation  120   CUDA graphs up to the whole batch instead of 128
 #   versions  420   $H200_SITE_NEW against $H200_SITE: only where it is set, and never by default
 #   two       520   two GPUs: tp2, pp2 as one node and as two local nodes, ep2; never by default
@@ -172,6 +173,12 @@ noise() {
     perf noise 240 $(ids test_load noise_loads) --perf-rounds 1 --perf-windows "$(numbers noise_windows)" --perf-discard 1
 }
 
+engines() { # each round is an engine's start of its own; judged against the baseline, where there is one
+    sampled
+    perf engines 570 $(ids test_load noise_loads) --perf-rounds "$(numbers engine_rounds)" --perf-update-new \
+        --perf-budget $((UNTIL - SECONDS - 90))s --perf-detect 0.3
+}
+
 ablation() {
     sampled
     perf ablation 240 test_h200.py::test_ablation --perf-rounds 1
@@ -204,7 +211,7 @@ two() {
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 declare -A SECONDS_OF=([setup]=50 [cold]=180 [engine]=215 [gate]=190 [overhead]=75 [validity]=150 [noise]=150
-    [ablation]=120 [versions]=420 [two]=520)
+    [engines]=330 [ablation]=120 [versions]=420 [two]=520)
 PLATFORM=$(numbers platform)
 
 main() {

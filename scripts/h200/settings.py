@@ -38,6 +38,7 @@ class Settings:
     hang_s: float
     hang_env: dict[str, str]
     windows: int = 3
+    engine_rounds: int = 10
     two_platform: str = "h200x2"
     flags: Flags = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
@@ -100,6 +101,7 @@ REHEARSAL = Settings(
     hang_s=4,
     hang_env={"MALLOC_ARENA_MAX": "2"},
     two_platform="cpu",
+    engine_rounds=2,
 )
 
 
