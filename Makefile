@@ -11,6 +11,7 @@ PIP_ARGS ?=
 .PHONY: help perf test twins check rig rigs cluster lint types format wheel clean
 
 help:
+	@echo "make rig     environment and the real SGLang on the CPU, and nothing else (both below do it first)"
 	@echo "make perf    the main job: environment, real SGLang on the CPU, a baseline if there is none, verdicts"
 	@echo "make test    all tests, those on the real CPU engine included"
 	@echo "make twins   every procedure of the R1 suite at small scale on the real CPU engine, ten minutes"

@@ -211,7 +211,8 @@ class Assessor:
         hardware = self.runner.hardware(cell)
         files = baselines.other_hardware(self.runner.options.baselines, hardware.key, cell.topology.name, cell.key)
         return [
-            f"hardware: {file.hardware_name}, {file.hardware_count} -> {hardware.name}, {hardware.count}"
+            f"hardware: {file.hardware_name}, {file.hardware_count} -> {hardware.name}, {hardware.count}: store a "
+            f"baseline of this hardware with --perf-update-new"
             for file in files
         ]
 

@@ -6,8 +6,6 @@ it is loaded, never repaired in silence. A remark belongs in ``note:``, since co
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from pytest_r1perf.datafile import Section, is_finite_number, read_yaml
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.hardware import NamedHardware
 from pytest_r1perf.metrics import METRICS
+from pytest_r1perf.wholefile import write_whole
 
 VERSION = 1
 
@@ -200,17 +199,6 @@ def _rounded(value: float) -> float:
 
 def _write_atomically(path: Path, text: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".baseline-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise R1PerfError(f"baseline {path} cannot be written ({error.strerror or error})") from None

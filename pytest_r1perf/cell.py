@@ -147,8 +147,11 @@ def cell_of(spec: PerfSpec, platform: Platform, catalog: Catalog) -> Cell:
     )
 
 
-def reference_of(cell: Cell, catalog: Catalog) -> Cell:
-    """What an anti-pattern is measured against: the reference recipe of the same topology and N."""
+def reference_of(cell: Cell, catalog: Catalog, rule: str) -> Cell:
+    """What an anti-pattern is measured against: the reference recipe of the same topology and N.
+
+    Raises :class:`R1PerfError` where that is the same cell: ``rule`` matches what the platform gives every cell.
+    """
     topology = cell.topology.reference or cell.topology.name
     spec = PerfSpec(
         topology=topology,
@@ -162,7 +165,7 @@ def reference_of(cell: Cell, catalog: Catalog) -> Cell:
     reference = cell_of(spec, cell.platform, catalog)
     if reference.fingerprint == cell.fingerprint:
         raise R1PerfError(
-            f"{cell.label} matches an anti-pattern, yet it is itself the reference recipe of {topology!r}; "
-            f"give the platform another default recipe"
+            f"{cell.label} matches the anti-pattern {rule}, and so does its reference, which has the same arguments: "
+            f"take what the rule names out of the flags, env or default_recipes of platform {cell.platform.name!r}"
         )
     return reference

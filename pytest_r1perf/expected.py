@@ -26,7 +26,7 @@ def assess_slower(
     measured it already).
     """
     terms = assessor.terms(spec, cell.platform, plan)
-    reference_cell = reference_of(cell, assessor.runner.catalog)
+    reference_cell = reference_of(cell, assessor.runner.catalog, rule.id)
     metric = spec.metrics[0]
     for look in plan.looks:
         upto = RoundPlan(look, look)

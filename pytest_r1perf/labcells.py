@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,24 +70,38 @@ class LabCells:
     def _in_turn(self, specs: Sequence[PerfSpec], may_break: frozenset[Verdict]) -> list[Measured | Broken]:
         """A round of each, then the next, every second time from the last to the first; then each as if alone.
 
-        Which rounds there will be is fixed: nobody looks at the numbers in between.
+        Which rounds there will be is fixed: nobody looks at the numbers in between. Cells that can share an engine or a
+        server do so: a round of all of them is one process, in the same order.
         """
         runner, nodeid = self._run.assessor.runner, plain_nodeid(self._run.item)
         going = {place: spec for place, spec in enumerate(specs) if spec not in self._known}
         number = 0
         while len(going) > 1:
             number += 1
-            for place in sorted(going, reverse=number % 2 == 0):
+            order = sorted(going, reverse=number % 2 == 0)
+            for place in order:
                 try:
                     cell = runner.cell_of(going[place])
                 except CannotRun:
                     self._alone(going[place], may_break)  # skips the test, with the reason
                     raise
-                measured = runner.measure(cell, nodeid, RoundPlan(number, number), lambda now: False)
+                with self._sharing([going[other] for other in order if other in going]):
+                    measured = runner.measure(cell, nodeid, RoundPlan(number, number), lambda now: False)
                 enough = number >= runner.plan(going[place], cell.platform).minimum
                 if measured.problem is not None or len(measured.samples) < number or enough:
                     del going[place]
         return [self._alone(spec, may_break) for spec in specs]
+
+    @contextlib.contextmanager
+    def _sharing(self, specs: Sequence[PerfSpec]) -> Iterator[None]:
+        """Meanwhile these are to come as well: the runner takes those along that the same process can measure."""
+        runner, nodeid = self._run.assessor.runner, plain_nodeid(self._run.item)
+        others = runner.upcoming
+        runner.upcoming = lambda: [*((spec, nodeid) for spec in specs), *others()]
+        try:
+            yield
+        finally:
+            runner.upcoming = others
 
     def _alone(self, spec: PerfSpec, may_break: frozenset[Verdict]) -> Measured | Broken:
         """A cell with all its rounds; one that this test has already is not measured, or reported, again."""

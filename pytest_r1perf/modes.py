@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from pytest_r1perf.site import Site
 if TYPE_CHECKING:
     from pytest_r1perf.outputs.agreement import Answers, NotAsked
     from pytest_r1perf.recipe import FlagValue
+    from pytest_r1perf.sglang.sampling import Sampling
 
 
 def _shared(mode: str) -> Callable[..., Mode]:
@@ -69,6 +71,7 @@ class SessionModes:
         side: str | None,
         siblings: Callable[[Cell, int], Sequence[tuple[Cell, str]]],
         keep: Callable[[Measurement, Sample | Problem, str], None],
+        coming: Callable[[Cell], Sequence[Sampling]] = lambda cell: (),
     ) -> Mode:
         """The cell's own mode; siblings share its engine or server where it has one. A side has a folder of its own."""
         folder = self.folder / side if side is not None else self.folder
@@ -76,23 +79,11 @@ class SessionModes:
         def show(cell: Cell, number: int, now: Progress) -> None:
             self.show(cell, number, now, side)
 
+        mode: Callable[..., Mode] = OfflineMode
         if cell.mode in SHARED:
             windows, discard = windows_of(cell, self.options)
-            return _shared(cell.mode)(
-                site=site,
-                environment=environment,
-                folder=folder,
-                watch=self.watch,
-                show=show,
-                sglang_defaults=self.options.sglang_defaults,
-                gpu_of=self.gpu_of,
-                caches=_caches,
-                siblings=siblings,
-                keep=keep,
-                windows=windows,
-                discard=discard,
-            )
-        return OfflineMode(
+            mode = partial(_shared(cell.mode), siblings=siblings, keep=keep, windows=windows, discard=discard)
+        return mode(
             site=site,
             environment=environment,
             folder=folder,
@@ -101,6 +92,7 @@ class SessionModes:
             sglang_defaults=self.options.sglang_defaults,
             gpu_of=self.gpu_of,
             caches=_caches,
+            coming=coming,
         )
 
     def ask(self, site: Site, environment: SglangEnvironment, cell: Cell, *, side: str) -> Answers | NotAsked | Problem:

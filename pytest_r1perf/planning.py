@@ -44,6 +44,14 @@ RENDEZVOUS = "HEAD:PORT"
 """Stands for rank 0's address, which is known when the nodes are."""
 PORT, NAME = "PORT", "r1perf-NAME"
 """Stand for a server's port and name, which are new in every round."""
+LAB = Finding(
+    "perf-lab",
+    Severity.NOTE,
+    "the test takes perf_lab: which cells are measured its body decides while it runs; shown is the marker's own, "
+    "which may not be among them, and processes and time are of that one alone",
+    "docs/fixtures.md",
+)
+"""What a plan can't know. The body is not run to find out: it may do anything, and most need numbers to go on."""
 
 
 @dataclass
@@ -54,8 +62,11 @@ class Planner:
     out: Path
     _histories: dict[str, tuple[float, ...]] | None = field(default=None)
 
-    def plan(self, nodeid: str, spec: PerfSpec) -> PlannedTest:
-        """What the test would run. Raises :class:`R1PerfError` for a name that isn't known."""
+    def plan(self, nodeid: str, spec: PerfSpec, *, lab: bool = False) -> PlannedTest:
+        """What the test would run; ``lab``: its body measures by itself, so it is the marker's own cell only.
+
+        Raises :class:`R1PerfError` for a name that isn't known.
+        """
         skip: str | None = None
         try:
             platform = self.runner.platform_of(spec)
@@ -66,7 +77,7 @@ class Planner:
         remote = self.runner.is_remote(cell)
         hardware = None if remote else self.runner.find_hardware(platform)
         skip = skip or misfit(cell.topology, platform, hardware, remote=remote)
-        findings: list[Finding] = []
+        findings: list[Finding] = [LAB] if lab else []
         environment = self._environment(cell, findings)
         inputs, workload = self._inputs(cell, environment, findings)
         commands, notes = self._commands(cell, environment, inputs, findings)
@@ -125,7 +136,7 @@ class Planner:
             nothing = replace(nothing, model_path=model, dataset_path=dataset)
             if environment is None or not isinstance(environment.place, LocalPlace):
                 return nothing, None
-            inputs = look_at(environment, model, dataset, compose(cell.env))
+            nothing = inputs = look_at(environment, model, dataset, compose(cell.env))
             if isinstance(cell.load, Batch):
                 return inputs, batch_workload(cell.load, [inputs.dataset_digest])
             workload = sample(
@@ -135,6 +146,7 @@ class Planner:
                 given=inputs,
                 cache=home() / "workloads",
                 env=compose(cell.env),
+                also=lambda: self.runner.coming(cell),
             )
         except R1PerfError as error:
             findings.append(Finding("inputs", Severity.WARN, str(error), "preflight"))

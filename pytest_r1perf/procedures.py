@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_r1perf.contrasts import Cells, Weights, cells_of
-from pytest_r1perf.deployment import NOT_THE_BENCHMARK
 from pytest_r1perf.effects import (
     Ablation,
     BrokenPoint,
@@ -34,24 +33,24 @@ class Basis:
     """What an effect rests on beside its points.
 
     ``alpha`` is the error rate over all its intervals, on each side; ``noise`` the platform's (coefficient of variation
-    of a process, degrees of freedom), for cells with one round; ``mixed`` what differs between the cells. ``deployed``
-    cells have a deployment's own weights and traffic: a published figure is none of theirs.
+    of a process, degrees of freedom), for cells with one round; ``mixed`` what differs between the cells. ``aside``
+    says why a published figure is not about these cells: a deployment's own weights and traffic, a toy model on a CPU.
     """
 
     metric: Metric
     alpha: float
     noise: tuple[float, float] | None = None
     mixed: tuple[str, ...] = ()
-    deployed: bool = False
+    aside: str = ""
 
     def common(self, family: int) -> dict[str, Any]:
         """The fields that every effect has."""
         return {"metric": self.metric.name, "alpha": self.alpha, "family": family, "mixed": self.mixed}
 
     def beside(self, published: PublishedAs, measured: Mapping[str, Interval], main: str) -> tuple[Said, ...]:
-        """:func:`set_beside`; in a closing pass nothing is said of whether a figure holds."""
+        """:func:`set_beside`; of cells that a figure is not about nothing is said of whether it holds."""
         said = set_beside(published, measured, main)
-        return tuple(replace(one, holds=NOT_THE_BENCHMARK) for one in said) if self.deployed else said
+        return tuple(replace(one, holds=self.aside) for one in said) if self.aside else said
 
 
 def comparison(

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_r1perf import records
 from pytest_r1perf.cell import Cell
 from pytest_r1perf.measurement import Discarded, Measurement, Problem, Sample
+from pytest_r1perf.ownprocess import WALL_TIME
 from pytest_r1perf.records import SessionFolder
 from pytest_r1perf.sglang.protocol import differences
 from pytest_r1perf.verdict import Verdict
@@ -67,7 +68,7 @@ class Recorder:
         problem = next((line for line in here if line["kind"] == "problem"), None)
         thrown_away = [line for line in here if line["kind"] == "discarded"]
         return Kept(
-            samples=tuple(self._sample(line) for line in samples),
+            samples=tuple(_sample(line, own_process=prepared.cell.mode == "offline") for line in samples),
             discarded=tuple(_discarded(line) for line in thrown_away),
             problem=_problem(problem) if problem else _unlike(samples),
             protocol=samples[0]["protocol"] if samples else {},
@@ -132,20 +133,6 @@ class Recorder:
         with contextlib.suppress(OSError):
             records.append(self.folder, self.writer, line)
 
-    def _sample(self, line: Mapping[str, Any]) -> Sample:
-        return Sample(
-            round=int(line["round"]),
-            metrics=line["metrics"],
-            wall_s=float(line["wall_s"]),
-            log=line["log"],
-            remarks=tuple(line["remarks"]),
-            events=tuple(line.get("events", ())),
-            telemetry=line.get("telemetry", {}),
-            windows=tuple(line.get("windows", ())),
-            discarded=int(line.get("discarded", 0)),
-            ceiling=line.get("ceiling", {}),
-        )
-
 
 def _identity(kind: str, measurement: Measurement, nodeid: str, where: Where) -> dict[str, Any]:
     return {
@@ -177,6 +164,23 @@ def _what(measurement: Measurement, where: Where) -> dict[str, Any]:
 def _plain(value: object) -> object:
     """A value that JSON gives back as it was, or its text."""
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _sample(line: Mapping[str, Any], *, own_process: bool) -> Sample:
+    """A sample line back. In one that is older than the metric, a process of its own tells its time as ``wall_s``."""
+    wall_s = float(line["wall_s"])
+    return Sample(
+        round=int(line["round"]),
+        metrics={**({WALL_TIME: wall_s} if own_process else {}), **line["metrics"]},
+        wall_s=wall_s,
+        log=line["log"],
+        remarks=tuple(line["remarks"]),
+        events=tuple(line.get("events", ())),
+        telemetry=line.get("telemetry", {}),
+        windows=tuple(line.get("windows", ())),
+        discarded=int(line.get("discarded", 0)),
+        ceiling=line.get("ceiling", {}),
+    )
 
 
 def _discarded(line: Mapping[str, Any]) -> Discarded:

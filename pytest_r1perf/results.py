@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pytest_r1perf.statistics import Interval
@@ -74,6 +74,13 @@ class CellResult:
         return MeasuredOn(self.hardware, self.hardware_name, self.hardware_count)
 
     @property
+    def changed(self) -> tuple[str, ...]:
+        """What differs from what it is compared with: versions, environment, command line, resolved arguments."""
+        return tuple(
+            note for note in self.notes if note.partition(": ")[0] in ("versions", "env", "command", "resolved")
+        )
+
+    @property
     def side_by_side(self) -> bool:
         """Whether two environments of one session were compared, not a session with a baseline."""
         return self.against == OLD_ENVIRONMENT
@@ -100,6 +107,20 @@ def result_from(data: Mapping[str, Any]) -> CellResult:
     plain["outputs"] = tuple(plain["outputs"])
     plain["effects"] = tuple(plain["effects"])
     return CellResult(**plain)
+
+
+def restored(data: Mapping[str, Any]) -> CellResult:
+    """A result out of JSON, where an endless limit is ``null`` and an older record may lack what came later."""
+    known = {item.name for item in fields(CellResult)}
+    plain = {key: value for key, value in data.items() if key in known}
+    judgements = []
+    for item in plain.get("judgements", ()):
+        judgement = dict(item)
+        for key in ("ratio", "mean"):
+            if judgement.get(key) is not None:
+                judgement[key] = {name: math.inf if v is None else v for name, v in judgement[key].items()}
+        judgements.append(judgement)
+    return result_from({"notes": (), "outputs": (), "effects": (), **plain, "judgements": judgements})
 
 
 def verdict_line(result: CellResult) -> dict[str, Any]:

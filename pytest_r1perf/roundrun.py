@@ -37,7 +37,7 @@ from pytest_r1perf.sglang.options import OptionTable
 from pytest_r1perf.sglang.pins import pins_for
 from pytest_r1perf.sglang.protocol import protocol_of
 from pytest_r1perf.sglang.resolved import resolved_of
-from pytest_r1perf.sglang.sampling import Inputs, look_at, sample
+from pytest_r1perf.sglang.sampling import Inputs, Sampling, look_at, sample
 from pytest_r1perf.sglang.translate import Translation, translate
 from pytest_r1perf.sglang.warmups import without_effect
 from pytest_r1perf.site import LOG, Site, fresh_folder
@@ -93,7 +93,8 @@ class RoundRunner:
     ``folder`` takes a folder a round: the logs as they grow, the result file, the commands. ``watch`` observes GPUs
     of this host by UUID. ``show`` is called about five times a second with the round's number and progress.
     ``sglang_defaults`` leaves what moved between releases to SGLang instead of stating it. ``gpu_of`` has the GPUs'
-    data sheets, for ceilings; ``caches`` names the directories with compiled kernels of a process with these variables.
+    data sheets, for ceilings; ``caches`` names the directories with compiled kernels of a process with these variables;
+    ``coming`` gives the workloads that later cells need, which are sampled in one process with a cell's own.
     """
 
     site: Site
@@ -104,6 +105,7 @@ class RoundRunner:
     sglang_defaults: bool = False
     gpu_of: Callable[[Platform], GpuModel | None] = lambda platform: None
     caches: Callable[[Mapping[str, str]], tuple[CacheDir, ...]] = lambda env: ()
+    coming: Callable[[Cell], Sequence[Sampling]] = lambda cell: ()
     _ready: dict[str, Ready] = field(default_factory=dict)
 
     def ready(self, cell: Cell) -> Ready:
@@ -165,6 +167,7 @@ class RoundRunner:
             given=inputs,
             cache=home() / "workloads",
             env=env,
+            also=lambda: self.coming(cell),
         )
 
     def run(

@@ -21,6 +21,7 @@ from pytest_r1perf.hardware import Hardware, hardware_for
 from pytest_r1perf.hoststate import host_state
 from pytest_r1perf.launch.process import LaunchError
 from pytest_r1perf.launchsettings import AUTO
+from pytest_r1perf.load import Batch
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.measure import Budget, Mode, RoundPlan, Side, measure, measure_pair
 from pytest_r1perf.measurement import Measurement, Problem, Sample
@@ -37,6 +38,7 @@ from pytest_r1perf.verdict import Verdict
 
 if TYPE_CHECKING:
     from pytest_r1perf.outputs.agreement import Answers, NotAsked, OutputsResult
+    from pytest_r1perf.sglang.sampling import Sampling
 
 DEFAULT_PLATFORM = "cpu"
 OLD, NEW = "old", "new"
@@ -61,8 +63,12 @@ class Modes(Protocol):
         side: str | None,
         siblings: Callable[[Cell, int], Sequence[tuple[Cell, str]]],
         keep: Callable[[Measurement, Sample | Problem, str], None],
+        coming: Callable[[Cell], Sequence[Sampling]],
     ) -> Mode:
-        """``siblings`` are other tests' cells that could be measured in the same engine; ``keep`` records them."""
+        """``siblings`` are other tests' cells that could be measured in the same engine; ``keep`` records them.
+
+        ``coming``: which workloads the tests to come will want with the cell's model and data sets.
+        """
         ...
 
     def ask(self, site: Site, environment: SglangEnvironment, cell: Cell, *, side: str) -> Answers | NotAsked | Problem:
@@ -268,6 +274,7 @@ class Runner:
                 side=name,
                 siblings=lambda of, number: self._siblings(of, number, name),
                 keep=keep,
+                coming=self.coming,
             ),
             kept=lambda prepared: self.recorder.kept(prepared, where),
             record=lambda now, outcome: self.recorder.sample(now, outcome, nodeid, where),
@@ -284,6 +291,18 @@ class Runner:
             per_node = cell.topology.gpus_used // cell.topology.nnodes
             self._states[key] = host_state(site.infos if site.remote else (), site.devices(0, per_node))
         return Where(site.hardware.key, self._states[key], side)
+
+    def coming(self, cell: Cell) -> list[Sampling]:
+        """The workloads of tests to come on the cell's platform: sampled with its own, they cost no further process."""
+        found: dict[Sampling, None] = {}
+        for spec, _ in self.upcoming():
+            try:
+                other = self.cell_of(spec)
+            except (CannotRun, R1PerfError):
+                continue  # its own test says why
+            if other.platform.name == cell.platform.name and not isinstance(other.load, Batch):
+                found.setdefault((other.workload, other.num_prompts))
+        return list(found)
 
     def _siblings(self, cell: Cell, number: int, side: str | None) -> list[tuple[Cell, str]]:
         """The cells of tests to come that an engine of this cell's could measure, and that lack this round."""

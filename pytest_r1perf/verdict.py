@@ -62,6 +62,10 @@ class Verdict(str, Enum):
     XPASS = "XPASS"
     MEASURED = "MEASURED"
 
+    def __str__(self) -> str:
+        """As reports and docs write it."""
+        return self.value
+
     @property
     def decided(self) -> bool:
         """Whether the question was answered; a session that answered none exits non-zero."""

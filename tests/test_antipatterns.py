@@ -190,7 +190,7 @@ def test_cpu_rule(catalog: Catalog, requests: int, n: int, expected: bool) -> No
 
 def test_the_reference_is_the_same_cell_without_the_flag(catalog: Catalog) -> None:
     risky = cell(catalog, "pp2", flags={"pp_max_micro_batch_size": 8})
-    reference = reference_of(risky, catalog)
+    reference = reference_of(risky, catalog, "a-rule")
     assert reference.recipe.name == risky.recipe.name == "pp2-champion"
     assert reference.num_prompts == 7000
     assert {**reference.flags, "pp_max_micro_batch_size": 8} == risky.flags
@@ -199,15 +199,17 @@ def test_the_reference_is_the_same_cell_without_the_flag(catalog: Catalog) -> No
 
 def test_expert_parallelism_is_measured_against_tp8_and_differs_in_nothing_else(catalog: Catalog) -> None:
     risky = cell(catalog, "tp8-ep8")
-    reference = reference_of(risky, catalog)
+    reference = reference_of(risky, catalog, "a-rule")
     assert reference.topology.name == "tp8"
     assert risky.recipe == reference.recipe
     assert {**reference.flags, "ep_size": 8} == risky.flags
 
 
 def test_a_reference_that_is_the_anti_pattern_itself(catalog: Catalog) -> None:
-    with pytest.raises(R1PerfError, match="it is itself the reference recipe of 'tp8'"):
-        reference_of(cell(catalog, "tp8"), catalog)
+    with pytest.raises(
+        R1PerfError, match="matches the anti-pattern a-rule, and so does its reference.*platform 'h200x16'"
+    ):
+        reference_of(cell(catalog, "tp8"), catalog, "a-rule")
 
 
 # -- the format ---------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def user(folder: Path, text: str, name: str = "r1perf.yaml") -> Path:
 def test_the_packages_own_names() -> None:
     catalog = load_catalog()
     assert {"tp1", "tp2", "tp8", "pp2", "tp16"} <= set(catalog.topologies)
-    assert {"cpu", "h200x1", "h200x8", "h200x16", "h100x16"} == set(catalog.platforms)
+    assert {"cpu", "h200x1", "h200x2", "h200x8", "h200x16", "h100x16"} == set(catalog.platforms)
     assert {"default", "tp8-champion", "pp2-champion", "tp16-reference"} <= set(catalog.recipes)
     assert {"sharegpt", "sharegpt-like"} == set(catalog.workloads)
 
@@ -106,7 +106,7 @@ RECIPE = "recipes:\n  r:\n    source: x\n"
         ("platforms:\n  cpu:\n    min_conclusive_n: {value: 0.5}\n", ":3: platforms.cpu.min_conclusive_n.value: must"),
         ("platforms:\n  cpu:\n    error_rate: {per_night: 0.6}\n", ":3: platforms.cpu.error_rate.per_night: must be"),
         ("platforms:\n  cpu:\n    error_rate: {suite_size: 0}\n", ":3: platforms.cpu.error_rate.suite_size: must be"),
-        ("platforms:\n  h200x1:\n    noise: {run_cv: 0.02}\n", ":3: platforms.h200x1.noise: key 'runs' is missing"),
+        ("platforms:\n  h200x8:\n    noise: {run_cv: 0.02}\n", ":3: platforms.h200x8.noise: key 'runs' is missing"),
         ("platforms:\n  cpu:\n    flags: {tp_size: 2}\n", ":3: platforms.cpu.flags.tp_size: belongs to the topology"),
         ("platforms:\n  cpu:\n    flags: {x: .nan}\n", ":3: platforms.cpu.flags.x: must be a text, a number"),
         ("platforms:\n  cpu:\n    flags: {x: [1]}\n", ":3: platforms.cpu.flags.x: must be a text, a number"),

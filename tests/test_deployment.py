@@ -64,7 +64,7 @@ def test_equal_settings_are_kept_apart_all_the_same(tmp_path: Path) -> None:
 
 def test_an_anti_patterns_reference_is_of_the_deployment_too(tmp_path: Path) -> None:
     catalog = deployed_catalog(catalog_with(tmp_path, OWN))
-    reference = reference_of(cell(catalog, flags=(("max_running_requests", 8),)), catalog)
+    reference = reference_of(cell(catalog, flags=(("max_running_requests", 8),)), catalog, "a-rule")
     assert reference.key == "h200x8/tp8-champion/sharegpt/n7000/offline/deployment"
 
 

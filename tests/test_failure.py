@@ -327,6 +327,15 @@ def test_lines_that_only_sound_like_causes(line: str) -> None:
     assert facts_of(STAMP + line + "\n").causes == ()
 
 
+def test_an_endpoint_that_is_left_out_is_no_cause() -> None:
+    """As 0.5.9's server logs it where a package of one of its endpoints is not there; it then serves."""
+    left_out = "[2026-12-01 02:22:10] Can not initialize OpenAIServingResponses, error: "
+    text = traceback("ModuleNotFoundError: No module named 'openai_harmony'", first=left_out)
+    assert facts_of(text).causes == ()
+    assert failure(text).cause.startswith("no cause in the log")
+    assert failure(text + traceback("KeyError: 1")).cause == "KeyError: 1"
+
+
 # --- no cause in the log
 
 
@@ -334,6 +343,56 @@ def test_timeout_names_the_phase_and_the_last_line() -> None:
     found = failure(WINDOW + "nothing more\n", timed_out=True)
     assert (found.kind, found.line_no, found.phase) == (HANG, None, Phase.BENCHMARK)
     assert found.cause == "no end in time, in phase BENCHMARK; last line: nothing more"
+
+
+def test_a_start_up_that_deepgemm_compiled_in_names_how_far_it_was() -> None:
+    """The end of a real log: one H200, SGLang 0.5.11, ended after 75 s in the capture of the first graph."""
+    found = classify(read_log(RECORDED / "deepgemm_0.5.11.log"), returncode=-15, timed_out=True)
+    assert (found.kind, found.phase) == (HANG, Phase.CUDA_GRAPHS)
+    assert found.cause == (
+        "no end in time, in phase CUDA_GRAPHS, while DeepGEMM was compiling: "
+        "1025 of 65536 sizes of GEMM_NT_F8F8BF16 N=2112, K=7168"
+    )
+    for way in ("sglang.compile_deep_gemm", "timeout", "SGLANG_JIT_DEEPGEMM_PRECOMPILE"):
+        assert way in found.hint
+
+
+BAR = "DeepGEMM warmup:  12%|#2  | {}/16384 [00:01<02:43, 99.5it/s]\r"
+CAPTURE = STAMP + "Capture cuda graph begin. This can take up to several minutes.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (CAPTURE + BAR.format(100) + BAR.format(300), "compiling: 300 of 16384 sizes"),
+        (CAPTURE + BAR.format(100) + BAR.format(16384), None),
+        (CAPTURE + BAR.format(100) + "\n" + WINDOW, None),
+        (CAPTURE + BAR.format(100) + "\n[2026-11-30 09:36:09] SIGTERM received. Draining\n", "100 of 16384 sizes"),
+    ],
+)
+def test_only_what_was_being_compiled_at_the_end_is_named(log: str, said: str | None) -> None:
+    found = failure(log, timed_out=True)
+    if said is None:
+        assert "DeepGEMM was compiling" not in found.cause
+    else:
+        assert found.cause.endswith(said)
+        assert found.phase is Phase.CUDA_GRAPHS
+
+
+def test_a_start_that_we_ended_hung_in_the_start() -> None:
+    """A server that gets our SIGTERM says so: no measurement was over then."""
+    found = failure(CAPTURE + "[2026-11-30 09:36:09] SIGTERM received. Draining\n", timed_out=True)
+    assert found.phase is Phase.CUDA_GRAPHS
+    assert "graph capture" in found.hint
+
+
+def test_what_python_says_of_a_killed_process_is_not_the_last_line() -> None:
+    noise = (
+        "x/resource_tracker.py:254: UserWarning: leaked\n  warnings.warn('resource_tracker: There appear to be %d '\n"
+    )
+    found = failure(CAPTURE + noise, timed_out=True)
+    assert "resource_tracker" not in found.cause
+    assert "Capture cuda graph begin" in found.cause
 
 
 def test_our_own_ending_of_a_hang_is_no_cause() -> None:

@@ -123,9 +123,9 @@ def test_what_does_not_fit_into_the_time_is_skipped(rehearsal: Rehearsal) -> Non
 
 
 def test_a_stage_that_is_not_known_is_told(rehearsal: Rehearsal) -> None:
-    done = rehearsal.run("engines")
+    done = rehearsal.run("engins")
     assert done.returncode == 2
-    assert "stage 'engines' is not known" in done.stdout
+    assert "stage 'engins' is not known" in done.stdout
 
 
 @pytest.mark.parametrize("over", ["slow.yaml", "versions.yaml", "two.yaml"])

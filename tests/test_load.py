@@ -128,7 +128,7 @@ def test_an_antipatterns_reference_has_the_same_load(catalog: Catalog) -> None:
     platform = catalog.platform("cpu")
     for arguments in (BATCH, {"n": 8, "request_rate": 4}):
         cell = cell_of(check({**SERVE, **arguments, "flags": {"max_running_requests": 2}}, catalog), platform, catalog)
-        reference = reference_of(cell, catalog)
+        reference = reference_of(cell, catalog, "a-rule")
         assert (reference.load, reference.num_prompts) == (cell.load, 8)
 
 

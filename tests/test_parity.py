@@ -18,6 +18,7 @@ from pytest_r1perf.parity.check import Item, State, check, check_alone
 from pytest_r1perf.parity.checklist import load_checklist
 from pytest_r1perf.parity.commands import parity_command
 from pytest_r1perf.parity.recorded import Recorded, of_baseline
+from pytest_r1perf.parity.sides import read_cells
 from pytest_r1perf.report.parity import parity_line
 from tests.histories import sample, write_session
 from tests.project import Project
@@ -108,6 +109,7 @@ def test_the_same_twice_holds_all_six_in_the_guides_order() -> None:
         (with_protocol(num_prompts=5000), "load", "num_prompts=7000", "num_prompts=5000"),
         (with_protocol(workload="other"), "load", "workload=67bb13adba50d579", "workload=other"),
         (with_protocol(load="rate=4"), "load", "load=all at once", "load=rate=4"),
+        (with_protocol(load="slo-ttft_ms=900"), "load", "slo=none", "slo=ttft_ms=900"),
         (
             with_resolved(enable_two_batch_overlap=True),
             "scheduling and backend stack",
@@ -156,6 +158,39 @@ def test_one_difference_breaks_one_item(other: Recorded, broken: str, old: str, 
     line = parity_line(items)
     assert line is not None
     assert line.startswith(f"parity: 5 of 6 held, 1 broken; {broken} broken: {old} -> {new}")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "old", "new"),
+    [
+        ("one-batch in=16 out=8", "one-batch in=32 out=8", "load=one-batch in=16 out=8", "load=one-batch in=32 out=8"),
+        ("one-batch in=16 out=8", "one-batch in=16 out=4", "load=one-batch in=16 out=8", "load=one-batch in=16 out=4"),
+        ("rate=8", "rate=8 concurrency=2", "load=rate=8", "load=rate=8 concurrency=2"),
+        (
+            "rate=8 slo-ttft_ms=60000 slo-tpot_ms=5000",
+            "rate=8 slo-ttft_ms=60000",
+            "slo=ttft_ms=60000 tpot_ms=5000",
+            "slo=ttft_ms=60000",
+        ),
+        ("rate=8 slo-ttft_ms=60000", "slo-ttft_ms=60000", "load=rate=8", "load=all at once"),
+    ],
+)
+def test_two_servers_loads_of_one_n(a: str, b: str, old: str, new: str) -> None:
+    found = item(check(with_protocol(load=a), with_protocol(load=b)), "load")
+    assert (found.state.value, found.a, found.b) == ("broken", old, new)
+    assert item(check(with_protocol(load=a), with_protocol(load=a)), "load").held
+
+
+def test_a_row_of_sglangs_own_does_not_tell_the_slo() -> None:
+    """So it breaks nothing: a cell beside the row that its own client wrote (lines as 0.5.20 writes them)."""
+    cell = with_protocol(num_prompts=12, load="rate=20 concurrency=2 slo-ttft_ms=60000", mode="serve")
+    (row,) = [one for one in read_cells(str(RECORDED / "serving_0.5.20.jsonl")).cells if "rate=20" in one.name]
+    for pair in ((cell, row), (row, cell)):
+        found = item(check(*pair), "load")
+        assert found.state.value == "not known"
+        assert {"slo=ttft_ms=60000", "slo=not recorded"} == {
+            part for side in (found.a, found.b) for part in side.split(", ") if part.startswith("slo=")
+        }
 
 
 def test_two_topologies_each_with_its_own_memory_fraction() -> None:

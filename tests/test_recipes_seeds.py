@@ -12,6 +12,8 @@ from pytest_r1perf.antipatterns import matching
 from pytest_r1perf.catalog import Catalog, load_catalog
 from pytest_r1perf.cell import cell_of
 from pytest_r1perf.marker import PerfSpec
+from pytest_r1perf.sglang.translate import translate
+from tests.tools.releases import table
 
 # Guide, playbook A: --tp 8 --mem-fraction-static 0.87 --schedule-policy lof --moe-runner-backend cutlass
 # --enable-piecewise-cuda-graph --decode-attention-backend flashinfer --enable-flashinfer-allreduce-fusion
@@ -156,7 +158,9 @@ def test_workloads(catalog: Catalog) -> None:
     """Guide, workloads: ShareGPT V3 style, seed 2025; N=5000 is the standard comparison load."""
     assert catalog.workload("sharegpt").seed == 2025
     assert catalog.workload("sharegpt-like").seed == 2025
-    assert {catalog.platform(name).min_conclusive_n for name in ("h200x1", "h200x8", "h200x16", "h100x16")} == {5000}
+    assert {
+        catalog.platform(name).min_conclusive_n for name in ("h200x1", "h200x2", "h200x8", "h200x16", "h100x16")
+    } == {5000}
 
 
 @pytest.mark.parametrize(
@@ -164,6 +168,7 @@ def test_workloads(catalog: Catalog) -> None:
     [
         ("cpu", "cpu", None, 1),
         ("h200x1", "NVIDIA H200", 1, 1),
+        ("h200x2", "NVIDIA H200", 2, 1),
         ("h200x8", "NVIDIA H200", 8, 1),
         ("h200x16", "NVIDIA H200", 8, 2),
         ("h100x16", "NVIDIA H100 80GB HBM3", 8, 2),
@@ -172,6 +177,16 @@ def test_workloads(catalog: Catalog) -> None:
 def test_platforms(catalog: Catalog, name: str, accelerator: str, per_node: int | None, nodes: int) -> None:
     platform = catalog.platform(name)
     assert (platform.accelerator, platform.gpus_per_node, platform.nodes) == (accelerator, per_node, nodes)
+
+
+@pytest.mark.parametrize("version", ["0.5.9", "0.5.10", "0.5.11", "0.5.17", "0.5.20", "0.5.23"])
+@pytest.mark.parametrize("topology", ["tp2", "twin-tp2", "twin-ep2"])
+def test_two_h200_never_fuse_the_all_reduce(catalog: Catalog, topology: str, version: str) -> None:
+    """From 0.5.10 on it is on by itself, and where NVLink multicast is forbidden tp 2 hangs in it; by no pin."""
+    cell = cell_of(PerfSpec(topology, 1000), catalog.platform("h200x2"), catalog)
+    said = translate(cell.flags, cell.env, table(version)).argv
+    assert "--enable-flashinfer-allreduce-fusion" not in said
+    assert ("--enforce-disable-flashinfer-allreduce-fusion" in said) == (version != "0.5.9")
 
 
 def test_no_published_figure_is_above_what_the_gpus_compute(catalog: Catalog) -> None:

@@ -111,6 +111,12 @@ def test_a_server_that_never_comes_up_is_one_sentence(fake: FakeServing) -> None
         own(fake).identify()
 
 
+def test_what_never_came_to_a_run_names_no_log(fake: FakeServing) -> None:
+    (fake.root / "data.json").write_text("[]")
+    with pytest.raises(R1PerfError, match=r"^CONFIG: data set \S+/data\.json is empty or no list: [^()]*$"):
+        own(fake).identify()
+
+
 def test_the_server_is_another_one_in_the_second_repeat(fake: FakeServing, tmp_path: Path) -> None:
     """Its rows are not told: they would stand in a sweep of another server. That is said, not passed over."""
     fake.control({"info": [{}, {}, {"chunked_prefill_size": 17}]})

@@ -79,6 +79,26 @@ def test_killed_in_the_second_round_and_resumed(project: Project) -> None:
     assert len(list(project.out.iterdir())) == 2
 
 
+def test_resuming_a_session_that_is_older_than_the_wall_time(project: Project) -> None:
+    """Its samples tell the time of their processes, though not as a metric: a limit holds for them as well."""
+    project.write('@perf(topology="tp1", n=50, max_wall_time=1000)\ndef test_x(): ...\n')
+    project.control({}, n50={"mode": ["ok", "hang-benchmark", "ok"]})
+    with project.started("-k", "test_x") as process:
+        project.reached("benchmark", calls=2)
+        process.kill()
+        process.wait()
+    project.nothing_left_soon()
+    (path,) = project.out.glob("*/samples-*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for metric in ("wall_time", "startup_time"):
+            line.get("metrics", {}).pop(metric, None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    project.perf("--perf-resume").assert_outcomes(passed=1)
+    assert ["wall_time" in sample["metrics"] for sample in project.samples()] == [False, True]
+    assert len(project.calls("n50")) == 3
+
+
 def test_resuming_says_what_it_found_and_leaves_a_living_session_alone(project: Project) -> None:
     project.control({}, n50={"mode": ["ok", "hang-benchmark", "ok"]})
     with project.started("-k", "test_x") as process:

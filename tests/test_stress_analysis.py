@@ -238,6 +238,14 @@ def test_a_knee_of_one_repeat_has_no_limits() -> None:
     assert effects.knee(effects.steps(resamples([batches(1, sizes=(4,))]))) is None
 
 
+def test_a_step_that_no_lengths_tell_of_is_no_step_that_pays() -> None:
+    """Killed half-way: batch sizes 4 and 8 were measured with lengths that the other one lacks."""
+    long, short = grid((1, 4), (128,), (256,)), grid((8, 16), (128,), (512,))
+    knee = effects.knee(effects.steps(resamples([sweep(lambda case: 10.0 * case.batch_size, (*long, *short))])))
+    assert knee is not None
+    assert (knee.size, knee.gaps) == (None, ((4, 8),))
+
+
 # --- from rows to repeats
 
 
@@ -445,6 +453,21 @@ def test_what_was_not_measured_cannot_be_said() -> None:
     ):
         assert found[quote].holds is Holds.UNKNOWN
         assert "measured" in found[quote].sentence
+
+
+def test_32_is_the_best_only_of_those_it_was_compared_with() -> None:
+    """Batch size 16, five times as fast, has none of the others' lengths."""
+    values = {**sweep(lambda case: 10.0 * case.batch_size, grid((8, 32), (128,), (256,))), Case(16, 128, 512): 999.0}
+    best = judged(values, values)["offline: use BatchSize=32 to maximise hardware utilisation"]
+    assert (best.holds, best.estimate) == (Holds.UNKNOWN, None)
+
+
+def test_sizes_without_a_length_in_common_were_measured_all_the_same() -> None:
+    values = {Case(1, 128, 256): 50.0, Case(32, 128, 512): 600.0, Case(32, 256, 1024): 600.0}
+    found = judged(values, values)
+    assert found["an increase of nearly 12 times from 1 to 32"].sentence.endswith("with the same lengths")
+    impact = found["changes in input length have a negligible impact"]
+    assert impact.sentence == "no two cases differ in input length 128 and 256 alone"
 
 
 def test_a_noisy_sweep_is_not_sure() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pytest_r1perf.sglang.server_kind import ServerGone, read_server
 from pytest_r1perf.site import free_port
@@ -106,10 +110,58 @@ def test_a_server_of_our_own(fake: FakeServing) -> None:
     manifest = json.loads((fake.root / "results" / "sweep.json").read_text())
     assert len(manifest["starts"]) == 2
     assert manifest["conditions"]["prompts"].endswith(" bytes)"), "a data set's name may come to mean another file"
+    digest = hashlib.sha256((fake.root / "data.json").read_bytes()).hexdigest()
+    assert manifest["conditions"]["data set"] == f"sha256 {digest}"
     assert not any("--skip-warmup" in client["argv"] for client in fake.clients), "as in the guide's script"
     code, said = stress(fake, *given, "--no-warm-up")
     assert code == 1
     assert "with warm-up the client's own, not none: name a new folder" in said
+    fake.nothing_left()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_data_set_of_one_name_and_size_is_known_by_its_bytes(fake: FakeServing, own: bool) -> None:
+    data = fake.root / "data.json"
+    text = data.read_text()
+    with contextlib.nullcontext("") if own else serving(fake) as url:
+        server = ("--topology", "tp1") if own else ("--base-url", url)
+        given = ("--platform", "cpu", *server, "--batch-sizes", "1", *GRID[2:], "--repeats", "1")
+        code, said = stress(fake, *given)
+        assert code == 0, said
+        other = text.replace("word", "term")
+        assert (len(other), other != text) == (len(text), True)
+        data.write_text(other)
+        code, said = stress(fake, *given)
+        assert code == 1
+        assert re.fullmatch(
+            r"r1perf: \S+ holds a sweep with data set sha256 (\w{64}), not sha256 \w{64}: name a new folder, "
+            r"or ask for sha256 \1\n",
+            said,
+        ), said
+        data.write_text(text)
+        code, said = stress(fake, *given)
+        assert code == 0, said
+        assert "0 measured now, 1 were there" in said
+
+
+def test_a_data_set_on_another_host_is_known_by_its_bytes_there(
+    fake: FakeServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = fake.root / "near"
+    near.mkdir()
+    (near / "ssh").write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    (near / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{near}:{os.environ['PATH']}")
+    platforms = yaml.safe_load((fake.root / "r1perf.yaml").read_text())["platforms"]
+    far = {**platforms["cpu"], "extends": "cpu", "launch": {"by": "ssh", "hosts": ["node1"]}}
+    (fake.root / "r1perf.yaml").write_text(yaml.safe_dump({"platforms": {**platforms, "far": far}}))
+    code, said = stress(
+        fake, "--platform", "far", "--topology", "tp1", "--batch-sizes", "1", *GRID[2:], "--repeats", "1"
+    )
+    assert code == 0, said
+    digest = hashlib.sha256((fake.root / "data.json").read_bytes()).hexdigest()
+    conditions = json.loads((fake.root / "results" / "sweep.json").read_text())["conditions"]
+    assert (conditions["prompts"], conditions["data set"]) == ("data set sharegpt", f"sha256 {digest}")
     fake.nothing_left()
 
 

@@ -293,6 +293,30 @@ def test_lengths_that_one_batch_size_lacks_are_no_effect_of_the_others(tmp_path:
     assert "24 of 84 cases have lengths that not every batch size was measured with" in " ".join(text.split())
 
 
+def test_converted_rows_no_longer_tell_how_they_were_measured(tmp_path: Path) -> None:
+    newer = {"input_throughput": 640.0, "output_throughput": 32.0, "overall_throughput": 46.83, "last_ttft": 0.2}
+    answers = {"latency": 8.2, "total_output_tokens": 256, "last_gen_throughput": 1.0, "acc_length": -1.0}
+    write_rows(tmp_path, ONE, {**EXAMPLE, **newer, **answers, **mark(1)})
+    convert(tmp_path, tmp_path / "to")
+    own, there = (" ".join(invoke("report", str(folder))[1].split()) for folder in (tmp_path, tmp_path / "to"))
+    assert "streamed answers" in own
+    assert "do not tell how they were measured" not in own
+    assert "rows of seven keys do not tell how they were measured" in there
+
+
+def test_a_step_that_no_lengths_tell_of_is_named(tmp_path: Path) -> None:
+    folder = guide_folder(tmp_path / "guide", 1.0)
+    for case in grid((4,), INPUT_LENS, (1024, 2048, 4096, 8192)):
+        (folder / f"{case.name}.jsonl").unlink()
+    for case in grid((8,), INPUT_LENS, (256, 512)):
+        (folder / f"{case.name}.jsonl").unlink()
+    code, text, _ = invoke("report", str(folder))
+    assert code == 0
+    assert "nothing is known of 4 to 8: no lengths were measured with both sizes" in " ".join(text.split())
+    code, text, _ = invoke("report", str(folder), "--json")
+    assert json.loads(text)["knee"]["gaps"] == [[4, 8]]
+
+
 @pytest.mark.parametrize(
     ("make", "says"), [(False, "there is no such folder"), (True, "no case has been measured yet")]
 )

@@ -437,6 +437,16 @@ def test_another_client_is_another_sweep(runs: Runs) -> None:
         runs.run([ONE], conditions={"SGLang": "0.5.21", "seed": "1"})
 
 
+def test_a_folder_of_before_data_sets_had_a_digest_goes_on(runs: Runs) -> None:
+    old = {"prompts": "sharegpt.json (9 bytes)"}
+    runs.run([ONE], conditions=old)
+    with pytest.raises(R1PerfError, match="with prompts sharegpt"):
+        runs.run([ONE], conditions={"prompts": "sharegpt.json (8 bytes)", "data set": "sha256 1"})
+    assert runs.run([ONE], conditions={**old, "data set": "sha256 1"}).missing == 0
+    manifest = json.loads((runs.folder / "sweep.json").read_text())
+    assert manifest["conditions"] == old, "its first rows were measured with nobody knows which bytes"
+
+
 def test_a_server_that_changes_under_a_sweep_ends_it(runs: Runs, lab: StressLab) -> None:
     """Two servers on one port, or one that was started anew: the case that it fell into is not kept."""
     lab.tell(changes_at=2)

@@ -21,6 +21,9 @@ NOT_SET = "not set"
 """An argument or a variable that a side leaves to its default, or to SGLang."""
 AT_ONCE = "all at once"
 """The load of a record that has a mode and no load of a server's: all N together."""
+NO_LIMITS = "none"
+"""The slo of a record that has none."""
+_SLO = "slo-"
 _POOL = "max_total_tokens"
 
 
@@ -123,10 +126,21 @@ def _load(entry: Entry, a: Recorded, b: Recorded, known: Checklist) -> Item:
 
 
 def _with_load(side: Recorded, other: Recorded) -> Recorded:
-    """A server's load is recorded where it is more than N: beside one that has it, none is another load."""
-    if "load" in side.protocol or "load" not in other.protocol or "mode" not in side.protocol:
+    """A server's load is recorded where it is more than N: beside one that has it, none is another load.
+
+    An slo gets a key of its own. It is no part of what the server is given, and the rows that SGLang writes by itself
+    (they name no workload) do not tell it.
+    """
+    own, there = (str(one.protocol.get("load", "")).split() for one in (side, other))
+    if not (own or there) or not (own or "mode" in side.protocol):
         return side
-    return replace(side, protocol={**side.protocol, "load": AT_ONCE})
+    limits = [word.removeprefix(_SLO) for word in own if word.startswith(_SLO)]
+    given = " ".join(word for word in own if not word.startswith(_SLO))
+    protocol = {**side.protocol, "load": given or AT_ONCE}
+    if any(word.startswith(_SLO) for word in (*own, *there)):
+        without = NO_LIMITS if "workload" in side.protocol else NOT_RECORDED
+        protocol["slo"] = " ".join(limits) or without
+    return replace(side, protocol=protocol)
 
 
 def _not_the_guides(a: Recorded, b: Recorded, known: Checklist) -> Iterator[str]:

@@ -86,7 +86,7 @@ def as_json(found: Contents, done: Analysis) -> str:
         ],
         "knee": None
         if done.knee is None
-        else {name: getattr(done.knee, name) for name in ("pays", "size", "earliest", "latest", "sure")},
+        else {name: getattr(done.knee, name) for name in ("pays", "size", "earliest", "latest", "sure", "gaps")},
         "conclusions": [
             {
                 "quote": one.quote,
@@ -192,7 +192,7 @@ def _knee(knee: Knee | None) -> Iterator[str]:
         return
     pays = percent(knee.pays)
     if knee.size is None:
-        text = f"doubling the batch pays (gains {pays} or more) at every size that was measured"
+        text = f"doubling the batch pays (gains {pays} or more) at every step that was measured"
     else:
         text = f"doubling the batch stops paying at batch size {knee.size}: from there it gains less than {pays}"
     if not knee.sure:
@@ -202,6 +202,9 @@ def _knee(knee: Knee | None) -> Iterator[str]:
     else:
         last = "beyond the largest" if knee.latest is None else str(knee.latest)
         text += f" (where it stops: {knee.earliest} at the earliest, {last} at the latest; {percent(LEVEL)} sure)"
+    if knee.gaps:
+        steps = ", ".join(f"{low} to {high}" for low, high in knee.gaps)
+        text += f"; nothing is known of {steps}: no lengths were measured with both sizes"
     yield from _wrapped(text, "", "")
 
 

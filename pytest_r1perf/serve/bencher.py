@@ -57,7 +57,7 @@ class OwnServer:
         if self._kind is None:
             _, outcome = self._round([self.cell(_FIRST)])
             if isinstance(outcome, Problem):
-                raise R1PerfError(f"{outcome.verdict.value}: {outcome.cause} (log: {outcome.log})")
+                raise R1PerfError(_said(outcome))
             kind = _account(Path(outcome.log).parent)
             if kind is None:
                 raise R1PerfError(f"the server told nothing of itself that can be read (log: {outcome.log})")
@@ -84,7 +84,7 @@ class OwnServer:
             for case in rest:
                 outcome = outcomes.get(case.name)
                 if isinstance(outcome, Problem) and case not in self._told:
-                    failed.append(f"{case.name}: {outcome.verdict.value}: {outcome.cause} (log: {outcome.log})")
+                    failed.append(f"{case.name}: {_said(outcome)}")
             if isinstance(first, Problem) and first.verdict is Verdict.INFRA:
                 return failed[-1] if failed else first.cause
             in_a_row = 0 if any(case in self._told for case in rest) else in_a_row + 1
@@ -137,6 +137,11 @@ class OwnServer:
                 continue
             self._told.add(case)
             done(case, rows)
+
+
+def _said(problem: Problem) -> str:
+    """What was wrong; what never came to a run has no log."""
+    return f"{problem.verdict.value}: {problem.cause}" + (f" (log: {problem.log})" if problem.log else "")
 
 
 def _case(cell: Cell) -> Case:

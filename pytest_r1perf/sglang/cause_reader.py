@@ -33,6 +33,8 @@ _EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?::|\s*$)")
 _CHAIN = ("During handling of the above exception", "was the direct cause of the following exception")
 # Not causes, though they read like some: optional models and endpoints that SGLang goes on without.
 _BENIGN = re.compile(r"Ignore import error when|init failed \(ModuleNotFoundError|error ignored in|Error ignored in")
+# The same with a traceback behind it (0.5.9's server without openai_harmony, which then serves all the same).
+_BENIGN_BEGIN = re.compile(r"Can not initialize OpenAIServing\w+, error: ")
 
 _MAX_CAUSES = 32
 _AFTER = 8  # lines after an exception in which its message goes on (NCCL's has four) or "During handling" comes
@@ -47,6 +49,7 @@ class CauseReader:
         self._rules_seen: set[str] = set()
         self._open = False
         self._fatal = False
+        self._benign = False
         self._start = 0
         self._frame = ""
         self._grace = 0
@@ -95,12 +98,15 @@ class CauseReader:
     def _begin(self, body: str, line_no: int) -> None:
         if not (self._open or self._chained):
             self._start, self._fatal = line_no, False
+            self._benign = _BENIGN_BEGIN.search(body) is not None
         # SGLang logs an exception of its scheduler so, and then ends the run: this one is never survived.
         self._fatal = self._fatal or "hit an exception" in body
         self._open, self._chained, self._grace, self._message, self._frame = True, False, 0, False, ""
 
     def _end(self, body: str, line_no: int, phase: Phase) -> None:
-        self._open, self._grace, self._message = False, _AFTER, True
+        self._open, self._grace, self._message = False, _AFTER, not self._benign
+        if self._benign:
+            return
         rule = _first_rule(body, self._frame)
         if rule is not None:
             self._add(rule, body, line_no, self._start, phase)

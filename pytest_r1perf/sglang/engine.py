@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from pytest_r1perf.sglang import driven
 from pytest_r1perf.sglang.driven import DrivenCell, Grammar, Report, TimedWindow, count_of, number_of, text_of
 from pytest_r1perf.sglang.environment import SglangEnvironment
+from pytest_r1perf.sglang.onefile import one_file
 from pytest_r1perf.sglang.sampling import Inputs
 from pytest_r1perf.workload import Workload
 
@@ -24,8 +25,6 @@ SCRIPT = "engine_driver.py"
 
 FAILED_REASONS = ("unfit", "answer", "sampling", "error")
 """Why a cell failed: too long for the engine, an answer that is none, a sampler that miscounts, an exception."""
-
-_SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +74,7 @@ def planned(
 
 def driver_source() -> str:
     """The driver as one file that needs nothing beside SGLang: SGLang's sampler is called from a script within it."""
-    source = (_SCRIPTS / SCRIPT).read_text(encoding="utf-8")
-    sampler = (_SCRIPTS / "sample_workload.py").read_text(encoding="utf-8")
-    return source.replace('SAMPLER = ""', f"SAMPLER = {sampler!r}", 1)
+    return one_file(SCRIPT, SAMPLER="sample_workload.py", TELLING="telling.py")
 
 
 def engine_command(

@@ -67,6 +67,18 @@ class Decode:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiling:
+    """DeepGEMM's pre-compilation of one shape: ``done`` of ``sizes`` are there; ``shape`` is empty if not told."""
+
+    done: int
+    sizes: int
+    shape: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.done} of {self.sizes} sizes" + (f" of {self.shape}" if self.shape else "")
+
+
+@dataclass(frozen=True, slots=True)
 class LogFacts:
     """A snapshot of what the log said so far; every field is bounded, whatever the log's size.
 
@@ -76,7 +88,7 @@ class LogFacts:
     retraction, so ranks of one DP group count once. ``jit_in_benchmark`` holds the first compilation lines
     of the timed window. ``attention_backend`` is the one that the log names instead of the argument's,
     ``kv_cache_dtype`` and ``model_dtype`` are torch's names, ``captured`` is the largest size a phase's CUDA
-    graphs were captured for (`told`).
+    graphs were captured for (`told`). ``compiling`` is what DeepGEMM was at when the log ended.
     """
 
     phase: Phase = Phase.START
@@ -96,6 +108,7 @@ class LogFacts:
     retractions: int = 0
     decode: Decode = Decode()
     jit_in_benchmark: tuple[Event, ...] = ()
+    compiling: Compiling | None = None
     events: tuple[Event, ...] = ()
     causes: tuple[Cause, ...] = ()
     table: Table | None = None

@@ -6,6 +6,7 @@ others time out in NCCL later, and the parent reports a dead child last.
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass
 
@@ -41,14 +42,13 @@ def classify(facts: LogFacts, *, returncode: int | None, timed_out: bool) -> Fai
     if cause is not None:
         return Failure(cause.kind, cause.text, cause.line_no, cause.phase, cause.hint)
     if timed_out:
-        last = facts.tail[-1] if facts.tail else "the log is empty"
-        return Failure(
-            FailureClass.HANG,
-            shorten(f"no end in time, in phase {facts.phase.name}; last line: {last}"),
-            None,
-            facts.phase,
-            _hang_hint(facts.phase),
-        )
+        phase = _hung_in(facts)
+        last = next((line for line in reversed(facts.tail) if not _LEFT_OVERS.search(line)), "the log is empty")
+        where, hint = f"; last line: {last}", _hang_hint(phase)
+        if facts.compiling is not None:
+            where, hint = f", while DeepGEMM was compiling: {facts.compiling}", _COMPILING_HINT
+        text = shorten(f"no end in time, in phase {phase.name}{where}")
+        return Failure(FailureClass.HANG, text, None, phase, hint)
     return Failure(
         FailureClass.CRASH,
         f"no cause in the log; {_exit_text(returncode)}",
@@ -57,6 +57,22 @@ def classify(facts: LogFacts, *, returncode: int | None, timed_out: bool) -> Fai
         "read the log's last lines; SGLang ends itself with SIGKILL, so exit code -9 or 137 proves nothing: "
         "`dmesg -T | grep -i oom` tells whether the kernel did it",
     )
+
+
+_COMPILING_HINT = (
+    "run `python3 -m sglang.compile_deep_gemm` once with the server's arguments (the kernels stay on disk), raise the "
+    "timeout, or compile each size when it is met: env={'SGLANG_JIT_DEEPGEMM_PRECOMPILE': '0'}"
+)
+_LEFT_OVERS = re.compile(r"resource_tracker")
+"""What Python says of a process that was killed: our doing, and no news of the hang."""
+
+
+def _hung_in(facts: LogFacts) -> Phase:
+    """Where a run hung: one that had not begun to measure and was then shut down was ended by us in its start."""
+    before = [mark.phase for mark in facts.phases if mark.phase < Phase.SHUTDOWN]
+    if facts.phase is Phase.SHUTDOWN and before and before[-1] < Phase.WARMUP:
+        return before[-1]
+    return facts.phase
 
 
 def _first_cause(facts: LogFacts, timed_out: bool) -> Cause | None:

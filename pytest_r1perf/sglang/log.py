@@ -16,6 +16,7 @@ from pytest_r1perf.sglang import server_args, table
 from pytest_r1perf.sglang.cause_reader import BEGIN, PREFIX, CauseReader
 from pytest_r1perf.sglang.cause_rules import CAUSE_RULES
 from pytest_r1perf.sglang.decode import DecodeReader
+from pytest_r1perf.sglang.deepgemm import CompilingReader
 from pytest_r1perf.sglang.events import EVENT_RULES, Event, EventKind, match_event, shorten
 from pytest_r1perf.sglang.facts import LogFacts, Phase, PhaseMark, Progress
 from pytest_r1perf.sglang.told import ToldReader
@@ -120,6 +121,7 @@ class LogReader:
         self._numbers: dict[str, int] = {}
         self._load_weight_s: float | None = None
         self._told = ToldReader()
+        self._compiling = CompilingReader()
         self._retracted: dict[str, dict[str, tuple[int, int]]] = {}
         self._decode = DecodeReader()
         self._events: dict[tuple[EventKind, str], Event] = {}
@@ -219,6 +221,7 @@ class LogReader:
                 self._enter(phase, text)
         self._read_numbers(text)
         self._told.feed(text)
+        self._compiling.feed(text)
         if self._table.feed(text):
             self._enter(Phase.RESULT, text)
         kind = match_event(text)
@@ -236,6 +239,8 @@ class LogReader:
             return
         found = PREFIX.search(text)
         self._marks.append(PhaseMark(phase, self._line_no, (found[1] if found else None) or self._stamp))
+        if phase is not Phase.SHUTDOWN:  # that one may be our own doing
+            self._compiling.went_on()
         if phase is Phase.BENCHMARK:
             self._decode = DecodeReader()  # what came before is the warm-up's
 
@@ -301,6 +306,7 @@ class LogReader:
             retractions=sum(times for times, _ in by_dp_group),
             decode=self._decode.decode,
             jit_in_benchmark=tuple(self._jit),
+            compiling=self._compiling.compiling,
             events=tuple(self._events.values()),
             causes=self._causes.causes(self._phase),
             table=self._table.table,

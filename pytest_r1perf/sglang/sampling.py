@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pytest_r1perf import inputs, jsoncache
 from pytest_r1perf.errors import R1PerfError
@@ -16,6 +17,9 @@ from pytest_r1perf.sglang.environment import SglangEnvironment
 from pytest_r1perf.workload import SampledWorkload, Workload
 
 _SCRIPT = Path(__file__).parent / "scripts" / "sample_workload.py"
+
+Sampling: TypeAlias = tuple[Workload, int]
+"""A workload and its number of prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +64,33 @@ def sample(
     given: Inputs,
     cache: Path,
     env: Mapping[str, str],
+    also: Callable[[], Sequence[Sampling]] = tuple,
     timeout_s: float = 600,
 ) -> SampledWorkload:
     """Number of prompts, token totals and digest of the workload.
 
+    ``also`` gives what else will be needed with this model and platform. It is asked when the workload is not in the
+    cache: SGLang, whose import takes longer than sampling, is then started once for all that are not. ``timeout_s``
+    (seconds) is the limit for each of them.
+
     Raises :class:`R1PerfError` for a data set that is shorter than ``num_prompts`` and a model without a
-    tokenizer.
+    tokenizer. What cannot be sampled of ``also`` is told when its turn comes.
     """
-    entry = jsoncache.entry(
-        cache,
-        given.dataset_digest,
-        given.tokenizer_digest,
-        environment.versions.get("sglang"),
-        environment.versions.get("transformers"),
-        num_prompts,
-        workload.seed,
-        workload.sharegpt_output_len,
-        workload.sharegpt_context_len,
-    )
-    lengths = jsoncache.read(entry)
+
+    def entry(one: Sampling) -> Path:
+        return _entry(one, environment, given, cache)
+
+    own = workload, num_prompts
+    lengths = jsoncache.read(entry(own))
     if not _well_formed(lengths):
-        lengths = _ask_sglang(workload, num_prompts, environment, given, env, timeout_s)
-        jsoncache.write(entry, lengths)
+        others = dict.fromkeys(one for one in also() if one[0].dataset == workload.dataset)
+        lacking = {entry(one): one for one in others if not _well_formed(jsoncache.read(entry(one)))}
+        asked = {entry(own): own, **lacking}
+        found = _ask_sglang(tuple(asked.values()), environment, given, env, timeout_s * len(asked))
+        lengths = found[0]
+        for path, one in zip(asked, found, strict=True):
+            if _well_formed(one):
+                jsoncache.write(path, one)
     if len(lengths) != num_prompts:
         raise R1PerfError(
             f"data set {given.dataset_path} gives {len(lengths)} usable prompts, and n={num_prompts} asks for more: "
@@ -96,30 +105,44 @@ def sample(
     )
 
 
+def _entry(one: Sampling, environment: SglangEnvironment, given: Inputs, cache: Path) -> Path:
+    workload, num_prompts = one
+    return jsoncache.entry(
+        cache,
+        given.dataset_digest,
+        given.tokenizer_digest,
+        environment.versions.get("sglang"),
+        environment.versions.get("transformers"),
+        num_prompts,
+        workload.seed,
+        workload.sharegpt_output_len,
+        workload.sharegpt_context_len,
+    )
+
+
 def _ask_sglang(
-    workload: Workload,
-    num_prompts: int,
+    asked: Sequence[Sampling],
     environment: SglangEnvironment,
     given: Inputs,
     env: Mapping[str, str],
     timeout_s: float,
-) -> list[list[int]]:
-    arguments = [given.model_path, given.dataset_path, str(num_prompts), str(workload.seed)]
-    options = (workload.sharegpt_output_len, workload.sharegpt_context_len)
-    arguments += ["-" if option is None else str(option) for option in options]
+) -> list[Any]:
+    """The lengths of each, the first one's for sure."""
+    jobs = [[n, one.seed, one.sharegpt_output_len, one.sharegpt_context_len] for one, n in asked]
+    arguments = (given.model_path, given.dataset_path, json.dumps(jobs))
     try:
         needs = (given.model_path, given.dataset_path)
         said = environment.place.script(_SCRIPT, arguments, env=env, timeout_s=timeout_s, needs=needs)
     except PlaceBroken as error:
         raise R1PerfError(f"the workload could not be sampled with {environment.python}: {error}") from None
-    try:
-        lengths: list[list[int]] = said.json()
-        return lengths
-    except ValueError:
-        raise R1PerfError(
-            f"the workload could not be sampled by sglang {environment.version} with the tokenizer of "
-            f"{given.model_path}: {said.last_words}"
-        ) from None
+    with contextlib.suppress(ValueError):
+        found = said.json()
+        if isinstance(found, list) and len(found) == len(asked) and _well_formed(found[0]):
+            return found
+    raise R1PerfError(
+        f"the workload could not be sampled by sglang {environment.version} with the tokenizer of "
+        f"{given.model_path}: {said.last_words}"
+    )
 
 
 def _well_formed(lengths: object) -> bool:

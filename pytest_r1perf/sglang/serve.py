@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from pytest_r1perf.sglang import driven
 from pytest_r1perf.sglang.driven import DrivenCell, Grammar, Report, TimedWindow, count_of, number_of, text_of
 from pytest_r1perf.sglang.environment import SglangEnvironment
+from pytest_r1perf.sglang.onefile import one_file
 from pytest_r1perf.sglang.sampling import Inputs
 
 RESULTS = "serve.jsonl"
@@ -36,7 +37,6 @@ FAILED_REASONS = ("client", "skipped", "error", driven.FOREIGN, "died")
 another one answers on its port, or it ended."""
 
 _MODULE = "sglang.launch_server"
-_SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def addressed(argv: Sequence[str], port: int | str, name: str | None = None) -> 
 
 def driver_source() -> str:
     """The driver as one file that needs nothing beside it."""
-    return (_SCRIPTS / SCRIPT).read_text(encoding="utf-8")
+    return one_file(SCRIPT, TELLING="telling.py")
 
 
 def driver_command(

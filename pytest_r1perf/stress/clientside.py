@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pytest_r1perf.sglang.server_kind import Server, ServerGone, read_server
 from pytest_r1perf.stress.bencher import Bencher
 from pytest_r1perf.stress.cases import Case
 from pytest_r1perf.stress.folder import LOGS
+from pytest_r1perf.stress.manifest import DIGEST
 
 if TYPE_CHECKING:
     from pytest_r1perf.catalog import Catalog
@@ -162,11 +164,21 @@ def _absolute(path: Path | None) -> Path | None:
 
 
 def conditions(version: str, seed: int, dataset: Path | None, *, warm_up: bool) -> dict[str, str]:
-    """What of the client is part of the sweep; a data set is known by its name and size."""
-    prompts = "random token ids" if dataset is None else f"{dataset.name} ({dataset.stat().st_size} bytes)"
-    return {
+    """What of the client is part of the sweep; a data set is known by its name, size and digest.
+
+    Raises :class:`R1PerfError` where the data set can't be read.
+    """
+    described = {
         "SGLang": version,
-        "prompts": prompts,
+        "prompts": "random token ids",
         "seed": str(seed),
         "warm-up": "the client's own" if warm_up else "none",
     }
+    if dataset is None:
+        return described
+    try:
+        raw = dataset.read_bytes()
+    except OSError as error:
+        raise R1PerfError(f"data set {dataset}: cannot be read ({error.strerror or error}): give another") from None
+    described["prompts"] = f"{dataset.name} ({len(raw)} bytes)"
+    return {**described, DIGEST: f"sha256 {hashlib.sha256(raw).hexdigest()}"}

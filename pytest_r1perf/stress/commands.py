@@ -50,7 +50,13 @@ def stress_command() -> None:
 @click.option(
     "--no-warm-up", is_flag=True, help="Leave out the client's own batch of the same size before the timed one."
 )
-@click.option("--case-timeout", default="1h", show_default=True, metavar="TIME", help="For one client; then: hangs.")
+@click.option(
+    "--case-timeout",
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="For one case; then: hangs. With a server of our own, whose start may be in it, never below the platform's.",
+)
 @click.option("--lease-dir", type=_FOLDER, help="Node-local directory for device leases, shared by all of a host.")
 @click.option(
     "--data", "files", multiple=True, type=_FILE, help="Further YAML of platforms; ./r1perf.yaml is read by itself."

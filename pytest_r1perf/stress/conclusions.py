@@ -85,7 +85,7 @@ def _throughput(sample: Resamples) -> Iterator[Conclusion]:
         12 * (1 - ABOUT),
         12 * (1 + ABOUT),
         f"from batch size 1 to 32 throughput is {{}} times as high; 12 within {_TEN} counts",
-        "batch sizes 1 and 32 were not both measured",
+        "batch sizes 1 and 32 were not both measured with the same lengths",
     )
     yield _all(
         "from 1 to 8, throughput doubles with each batch size increment",
@@ -113,7 +113,7 @@ def _throughput(sample: Resamples) -> Iterator[Conclusion]:
         _EXACT_FLOOR,
         1,
         "the gain from 16 to 32 is {} times that from 8 to 16; below 1 it flattens",
-        "batch sizes 8, 16 and 32 were not all measured",
+        "batch sizes 8, 16 and 32 were not all measured with the same lengths",
     )
     yield _judged(
         "from 16 to 32 only about 25 %",
@@ -121,7 +121,7 @@ def _throughput(sample: Resamples) -> Iterator[Conclusion]:
         1.25 - ABOUT_25,
         1.25 + ABOUT_25,
         "from 16 to 32 it is {} times as high; 1.2 to 1.3 counts",
-        "batch sizes 16 and 32 were not both measured",
+        "batch sizes 16 and 32 were not both measured with the same lengths",
     )
     yield _judged(
         "the parallel acceleration expectations of Amdahl's law",
@@ -129,7 +129,7 @@ def _throughput(sample: Resamples) -> Iterator[Conclusion]:
         1 - ABOUT,
         1 + ABOUT,
         f"a law through batch sizes 1 and 32 gives {{}} times what is measured between them; within {_TEN} counts",
-        "batch sizes 1 and 32 and one between them were not all measured",
+        "batch sizes 1 and 32 and one between them were not all measured with the same lengths",
     )
 
 
@@ -167,11 +167,11 @@ def _advice(sample: Resamples, latency: Resamples) -> Iterator[Conclusion]:
         1,
         _INFINITE,
         "batch size 32 has {} times the throughput of the best of the others; above 1",
-        "batch size 32, and another, were not measured",
+        "batch size 32 and each of the others were not measured with the same lengths",
     )
     slower = latency.estimate(partial(effects.ratio, axis="batch_size", low=32, high=16), Scale.RATIO)
     kept = sample.estimate(partial(effects.ratio, axis="batch_size", low=32, high=16), Scale.RATIO)
-    missing = "batch sizes 16 and 32 were not both measured"
+    missing = "batch sizes 16 and 32 were not both measured with the same lengths"
     yield Conclusion(
         "real-time: BatchSize=16 to balance throughput and latency",
         Holds.UNKNOWN,
@@ -229,7 +229,7 @@ def _lengths(sample: Resamples) -> Iterator[Conclusion]:
             1 / (1 - NO_EFFECT),
             f"from {name} {low} to {high} throughput is {{}} times as high, all else equal; within {_FIVE} of "
             f"1 (a small r says nothing of this: it is the part of a variance that batch size makes)",
-            f"one {name} was measured",
+            f"one {name} was measured" if low == high else f"no two cases differ in {name} {low} and {high} alone",
         )
     yield Conclusion(
         "well-optimised for variable-length sequences",
@@ -262,7 +262,7 @@ def _all(quote: str, parts: list[tuple[str, Estimate | None]], low: float, high:
     """A claim of several numbers: it holds where all do, and does not where one does not."""
     known = [(sentence, estimate) for sentence, estimate in parts if estimate is not None]
     if len(known) < len(parts):
-        return Conclusion(quote, Holds.UNKNOWN, "batch sizes 1, 4 and 8 were not all measured")
+        return Conclusion(quote, Holds.UNKNOWN, "batch sizes 1, 4 and 8 were not all measured with the same lengths")
     within = [estimate.within(low, high) for _, estimate in known]
     holds = Holds.NO if False in within else Holds.UNKNOWN if None in within else Holds.YES
     told = ", ".join(sentence.format(shown(estimate)) for sentence, estimate in known)

@@ -186,7 +186,8 @@ class Knee:
     """The batch size from which on a doubling gains less than ``pays``, a fraction.
 
     ``size``: by the values themselves. ``earliest`` and ``latest``: where it may lie (95 %). None: beyond the
-    sizes that were measured. ``sure``: whether there are limits at all.
+    sizes that were measured. ``sure``: whether there are limits at all. ``gaps``: steps of which nothing is known, as
+    their two sizes have no lengths in common; it may be at any of them.
     """
 
     pays: float
@@ -194,6 +195,7 @@ class Knee:
     earliest: int | None
     latest: int | None
     sure: bool
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 def knee(found: Sequence[Step], pays: float = PAYS) -> Knee | None:
@@ -217,6 +219,7 @@ def knee(found: Sequence[Step], pays: float = PAYS) -> Knee | None:
         earliest=first([gain.low is not None and gain.low < enough for gain in gains]),
         latest=first([gain.high is not None and gain.high < enough for gain in gains]),
         sure=sure,
+        gaps=tuple((step.low, step.high) for step in found if step.gain is None),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.stress.clientside import ClientSide, case_timeout_s, catalog_of, conditions, run_name
 from pytest_r1perf.stress.folder import LOGS
+from pytest_r1perf.stress.manifest import DIGEST
 
 if TYPE_CHECKING:
     from pytest_r1perf.catalog import Catalog
@@ -85,9 +86,11 @@ def _side(
     from pytest_r1perf.gpuwatch import GpuWatch
     from pytest_r1perf.place import LocalPlace
     from pytest_r1perf.rig.home import home
+    from pytest_r1perf.roundrun import paths_of
     from pytest_r1perf.serve.bencher import OwnServer
     from pytest_r1perf.serve.mode import ServeMode
     from pytest_r1perf.sglang.environment import probe
+    from pytest_r1perf.sglang.sampling import look_at
     from pytest_r1perf.siteplace import agent_python, environment_named, place_at
 
     platform = cell.platform
@@ -115,7 +118,9 @@ def _side(
     dataset = None if remote else _dataset(cell)
     described = conditions(environment.version, cell.workload.seed, dataset, warm_up=warm_up)
     if dataset is None:
+        inputs = look_at(environment, *paths_of(cell, elsewhere=remote), env)
         described["prompts"] = f"data set {cell.workload.dataset}"
+        described[DIGEST] = f"sha256 {inputs.dataset_digest}"
     return ClientSide(bencher, bencher.identify, described)
 
 

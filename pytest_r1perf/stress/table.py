@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_r1perf.errors import R1PerfError
+from pytest_r1perf.sglang.one_batch import RowFormat
 from pytest_r1perf.stress.bootstrap import Values
 from pytest_r1perf.stress.cases import Case
 from pytest_r1perf.stress.rows import Row
 
 MetricName = Literal["output_throughput", "overall_throughput"]
+
+_SEVEN_KEYS = (
+    "rows of seven keys do not tell how they were measured: taken as SGLang 0.4.3 to 0.4.6 measured them, though "
+    "`r1perf stress convert` writes such rows of any release"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ def table(rows: Iterable[Row], metric: MetricName = "output_throughput") -> Tabl
     every = {case for one in found.values() for case in one}
     kept, cases, notes = _balanced(found, every)
     used = [row for number in kept for case, row in found[number].items() if case in cases]
+    if any(row.mark is None and row.result.format is RowFormat.WHOLE for row in used):
+        notes = (*notes, _SEVEN_KEYS)
     return Table(
         metric=metric,
         definition=definitions[0],

@@ -72,14 +72,15 @@ def make(folder: Path) -> None:
     slow = {"flags": {"max_running_requests": sizes.slow_requests}}
     # An environment's folder is its interpreter's own there, not the platform's.
     versions = {"env": {"PYTHONPATH": ""}} if "PYTHONPATH" in own.get("env", {}) else {}
-    _write(folder / "r1perf.yaml", {"platforms": {sizes.platform: own}})
+    # An entry of the package's own extends the package's, not this file's: both are given what is this host's.
+    _write(folder / "r1perf.yaml", {"platforms": dict.fromkeys((sizes.platform, sizes.two_platform), own)})
     _write(folder / "slow.yaml", {"platforms": {sizes.platform: slow}})
     _write(folder / "versions.yaml", {"platforms": {sizes.platform: versions}})
     _write(folder / "two.yaml", two(sizes))
 
 
 def two(sizes: Settings) -> dict[str, Any]:
-    """Layouts of two GPUs, and the platform that has them."""
+    """Layouts of two GPUs; one of them takes the host for two nodes."""
     source = f"{OURS}: two GPUs of one host"
     topologies = {
         "pp2-here": {"tp_size": 1, "pp_size": 2, "source": f"{source}, one process tree"},
@@ -88,14 +89,8 @@ def two(sizes: Settings) -> dict[str, Any]:
     }
     if sizes.platform == "cpu":
         return {"topologies": topologies}
-    here = {
-        "extends": sizes.platform,
-        "gpus_per_node": 2,
-        "nodes": 2,
-        "launch": {"by": "local"},
-        "source": f"{source}; two nodes are two ranks of it",
-    }
-    return {"topologies": topologies, "platforms": {sizes.two_platform: here}}
+    ranks = {"nodes": 2, "source": f"{source}; two nodes are two ranks of it"}
+    return {"topologies": topologies, "platforms": {sizes.two_platform: ranks}}
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:

@@ -21,8 +21,10 @@ import types
 from pathlib import Path
 from typing import Any
 
-# The text of sample_workload.py, filled in by sglang/engine.py: one file travels, and there is one sampler.
+# The texts of sample_workload.py and telling.py, filled in by sglang/engine.py: one file travels, and there is one
+# sampler, and one way to tell.
 SAMPLER = ""
+TELLING = ""
 
 MARK = "r1perf-engine:"
 
@@ -31,16 +33,11 @@ FLUSH_S = 120.0
 
 STARTED = time.monotonic()
 
-
-class CellFailed(Exception):
-    """This cell can't be measured, and the engine may well go on; ``reason`` is a word that the parent knows."""
-
-    def __init__(self, reason: str, error: str) -> None:
-        super().__init__(error)
-        self.reason = reason
+telling = types.ModuleType("telling")
+exec(TELLING, vars(telling))
 
 
-class EngineBroken(Exception):
+class EngineBroken(telling.Said):  # type: ignore[misc,name-defined]
     """The engine doesn't answer as it should, whatever the cell."""
 
 
@@ -51,26 +48,26 @@ def main(argv: "list[str]") -> None:
     engine = start(argv[1:])
     greet(engine)
     pool, context = capacity(engine)
-    tell(results, "ready", startup_s=time.monotonic() - STARTED, max_total_num_tokens=pool, context_len=context)
+    telling.tell(results, "ready", startup_s=time.monotonic() - STARTED, max_total_num_tokens=pool, context_len=context)
     for cell in plan["cells"]:
-        note("cell", cell["id"])
+        telling.note(MARK, "cell", cell["id"])
         begun = time.monotonic()
         try:
             measure(engine, cell, min([size for size in (pool, context) if size], default=None), results)
-        except CellFailed as failed:
-            tell(results, "cell_failed", cell=cell["id"], reason=failed.reason, error=one_line(failed))
+        except telling.CellFailed as failed:
+            telling.tell(results, "cell_failed", cell=cell["id"], reason=failed.reason, error=telling.one_line(failed))
             settle(engine, cell["id"], results)
         except EngineBroken as broken:
             give_up(results, cell["id"], broken)
         except Exception as error:
             traceback.print_exc()
-            tell(results, "cell_failed", cell=cell["id"], reason="error", error=one_line(error))
+            telling.tell(results, "cell_failed", cell=cell["id"], reason="error", error=telling.one_line(error))
             settle(engine, cell["id"], results)
         else:
-            tell(results, "cell_done", cell=cell["id"], seconds=time.monotonic() - begun)
-        note("over", cell["id"])
-    tell(results, "end")
-    note("end")
+            telling.tell(results, "cell_done", cell=cell["id"], seconds=time.monotonic() - begun)
+        telling.note(MARK, "over", cell["id"])
+    telling.tell(results, "end")
+    telling.note(MARK, "end")
     engine.shutdown()
 
 
@@ -153,7 +150,7 @@ def settle(engine: Any, cell: str, results: Path) -> None:
 def give_up(results: Path, cell: str, error: BaseException) -> None:
     """Say that the engine is broken, and end: the parent ends what is left of it."""
     traceback.print_exc()
-    tell(results, "broken", cell=cell, error=one_line(error))
+    telling.tell(results, "broken", cell=cell, error=telling.one_line(error))
     os._exit(3)
 
 
@@ -165,8 +162,10 @@ def measure(engine: Any, cell: "dict[str, Any]", room: "int | None", results: Pa
     requests = requests_of(cell)
     longest = max(len(ids) + output for ids, output in requests)
     if room is not None and longest > room:
-        raise CellFailed("unfit", f"the longest request has {longest} tokens, and this engine has room for {room}")
-    tell(
+        raise telling.CellFailed(
+            "unfit", f"the longest request has {longest} tokens, and this engine has room for {room}"
+        )
+    telling.tell(
         results,
         "cell",
         cell=cell["id"],
@@ -198,10 +197,10 @@ def requests_of(cell: "dict[str, Any]") -> "list[tuple[list[int], int]]":
         given, output = sampler.lengths(row)
         ids = list(map(int, tokenizer.encode(row[0] if isinstance(row, tuple) else row.prompt)))
         if len(ids) != given:
-            raise CellFailed("sampling", f"a prompt has {len(ids)} token ids, and the sampler counted {given}")
+            raise telling.CellFailed("sampling", f"a prompt has {len(ids)} token ids, and the sampler counted {given}")
         requests.append((ids, output))
     if not requests:
-        raise CellFailed("sampling", "no prompt was sampled")
+        raise telling.CellFailed("sampling", "no prompt was sampled")
     return requests
 
 
@@ -228,14 +227,14 @@ def window(
     flush(engine)
     prompts = [ids for ids, _ in requests]
     params = [{"temperature": 0, "max_new_tokens": output, "ignore_eos": True} for _, output in requests]
-    note("window", cell, index, "Warmup..." if discarded else "Benchmark...")
+    telling.note(MARK, "window", cell, index, "Warmup..." if discarded else "Benchmark...")
     at, start = time.time(), time.monotonic()
     begin = time.perf_counter()
     answers = engine.generate(input_ids=prompts, sampling_params=params, return_logprob=False)
     latency = time.perf_counter() - begin
     end = time.monotonic()
-    note("window-over", cell, index)
-    tell(
+    telling.note(MARK, "window-over", cell, index)
+    telling.tell(
         results,
         "window",
         cell=cell,
@@ -250,20 +249,22 @@ def window(
 
 
 def counted(answers: Any, requests: int) -> "dict[str, Any]":
-    """What the engine says of its answers, added up; CellFailed when it is nothing that can be added up."""
+    """What the engine says of its answers, added up; telling.CellFailed when it is nothing that can be added up."""
     if not isinstance(answers, list) or len(answers) != requests:
         got = f"{len(answers)} answers" if isinstance(answers, list) else f"a {type(answers).__name__}"
-        raise CellFailed("answer", f"the engine gave {got} for {requests} requests")
+        raise telling.CellFailed("answer", f"the engine gave {got} for {requests} requests")
     total = {"prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0}
     aborted = ""
     for number, answer in enumerate(answers):
         meta = answer.get("meta_info") if isinstance(answer, dict) else None
         if not isinstance(meta, dict):
-            raise CellFailed("answer", f"answer {number} of the engine has no meta_info: {repr(answer)[:120]}")
+            raise telling.CellFailed("answer", f"answer {number} of the engine has no meta_info: {repr(answer)[:120]}")
         for key in total:
             value = meta.get(key, 0 if key == "cached_tokens" else None)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise CellFailed("answer", f"answer {number} of the engine has {key} {value!r}, which is no count")
+                raise telling.CellFailed(
+                    "answer", f"answer {number} of the engine has {key} {value!r}, which is no count"
+                )
             total[key] += value
         reason = meta.get("finish_reason")
         if not aborted and isinstance(reason, dict) and reason.get("type") == "abort":
@@ -275,26 +276,6 @@ def counted(answers: Any, requests: int) -> "dict[str, Any]":
         "cached_tokens": total["cached_tokens"],
         "aborted": aborted,
     }
-
-
-# -- what the parent reads -----------------------------------------------------------------------------------
-
-
-def tell(results: Path, kind: str, **fields: Any) -> None:
-    """Append a line; it is on its way to the disk before anything else happens."""
-    with results.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"kind": kind, **fields}) + "\n")
-
-
-def note(*words: object) -> None:
-    """A line in the log, in one piece: other processes write there, too."""
-    os.write(1, (" ".join([MARK, *map(str, words)]) + "\n").encode())
-
-
-def one_line(error: BaseException) -> str:
-    """As a sentence quotes it."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return (text if isinstance(error, (CellFailed, EngineBroken)) else f"{type(error).__name__}: {text}")[:500]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""Runs inside the SGLang environment: samples a workload with SGLang's own code and prints its lengths.
+"""Runs inside the SGLang environment: samples workloads of a data set with SGLang's own code, prints their lengths.
 
-Arguments: model path, data set path, number of prompts, seed, output length or "-", context length or "-".
-Prints one JSON object: the (input, output) token lengths in their order. What the benchmark then reports is
-checked against this, which was counted before it ran. The engine driver samples with the same functions.
+Arguments: model path, data set path, and the workloads as JSON: [number of prompts, seed, output length or null,
+context length or null] each. Prints one JSON list: for each workload the (input, output) token lengths in their order.
+The first is what the process was started for; null stands for another one that could not be sampled. What the benchmark
+then reports is checked against this, which was counted before it ran. The engine driver samples with the same code.
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import random
 import sys
+import traceback
 from typing import Any
 
 # Where the sampler is: 0.5.15 moved it (sglang 0.5.20 benchmark/datasets/sharegpt.py; before, bench_serving.py).
@@ -32,14 +35,21 @@ def lengths(row: Any) -> list[int]:
     return [int(row.prompt_len), int(row.output_len)]
 
 
+@functools.lru_cache(maxsize=1)
+def tokenizer_of(model: str) -> Any:
+    """The model's tokenizer, whose loading takes longer than many a sampling."""
+    with contextlib.redirect_stdout(sys.stderr):
+        return find(TOKENIZERS, "get_tokenizer")(model)
+
+
 def sampled(
     model: str, dataset: str, num_prompts: int, seed: int, output_len: "int | None", context_len: "int | None"
 ) -> "tuple[Any, list[Any]]":
     """The model's tokenizer and the sampled rows; SGLang's own words go to standard error."""
     import numpy
 
+    tokenizer = tokenizer_of(model)
     with contextlib.redirect_stdout(sys.stderr):
-        tokenizer = find(TOKENIZERS, "get_tokenizer")(model)
         sample = find(SAMPLERS, "sample_sharegpt_requests")
         random.seed(seed)
         numpy.random.seed(seed)
@@ -53,11 +63,19 @@ def sampled(
     return tokenizer, rows
 
 
-def main(model: str, dataset: str, num_prompts: str, seed: str, output_len: str, context_len: str) -> None:
-    """Print the sampled lengths."""
-    options = [None if text == "-" else int(text) for text in (output_len, context_len)]
-    _, rows = sampled(model, dataset, int(num_prompts), int(seed), *options)
-    print(json.dumps([lengths(row) for row in rows]))
+def main(model: str, dataset: str, workloads: str) -> None:
+    """Print the sampled lengths of each workload."""
+    found: list[list[list[int]] | None] = []
+    for workload in json.loads(workloads):
+        try:
+            _, rows = sampled(model, dataset, *workload)
+            found.append([lengths(row) for row in rows])
+        except Exception:
+            if not found:
+                raise
+            traceback.print_exc()
+            found.append(None)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

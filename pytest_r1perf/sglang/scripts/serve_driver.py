@@ -20,10 +20,14 @@ import subprocess
 import sys
 import time
 import traceback
+import types
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+# The text of telling.py, filled in by sglang/serve.py: one file travels, and both drivers speak alike.
+TELLING = ""
 
 MARK = "r1perf-serve:"
 HOST = "127.0.0.1"
@@ -50,20 +54,15 @@ STARTED = time.monotonic()
 # A proxy of this host is none for a server of this host.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-
-class CellFailed(Exception):
-    """This cell can't be measured, and the server may well go on; ``reason`` is a word that the parent knows."""
-
-    def __init__(self, reason: str, error: str) -> None:
-        super().__init__(error)
-        self.reason = reason
+telling = types.ModuleType("telling")
+exec(TELLING, vars(telling))
 
 
-class ServerBroken(Exception):
+class ServerBroken(telling.Said):  # type: ignore[misc,name-defined]
     """The server doesn't answer as it should, whatever the cell."""
 
 
-class Refused(Exception):
+class Refused(telling.Said):  # type: ignore[misc,name-defined]
     """There won't be a server that is ours; ``reason`` is a word that the parent knows."""
 
     def __init__(self, reason: str, error: str, code: "int | None") -> None:
@@ -166,30 +165,30 @@ def main(argv: "list[str]") -> None:
     try:
         said = server.wait_ready()
     except Refused as refused:
-        tell(results, "refused", reason=refused.reason, error=one_line(refused))
+        telling.tell(results, "refused", reason=refused.reason, error=telling.one_line(refused))
         server.stop()
         sys.exit(exit_code(refused.code))
     Path(plan["account"]).write_text(json.dumps(without_secrets(said), default=str) + "\n", encoding="utf-8")
-    tell(results, "ready", startup_s=time.monotonic() - STARTED, **described(server, said))
+    telling.tell(results, "ready", startup_s=time.monotonic() - STARTED, **described(server, said))
     for cell in plan["cells"]:
-        note("cell", cell["id"])
+        telling.note(MARK, "cell", cell["id"])
         begun = time.monotonic()
         try:
             measure(server, cell, results, Path(plan["clients"]))
-        except CellFailed as failed:
-            tell(results, "cell_failed", cell=cell["id"], reason=failed.reason, error=one_line(failed))
+        except telling.CellFailed as failed:
+            telling.tell(results, "cell_failed", cell=cell["id"], reason=failed.reason, error=telling.one_line(failed))
             settle(server, cell["id"], results)
         except ServerBroken as broken:
             give_up(server, results, cell["id"], broken)
         except Exception as error:
             traceback.print_exc()
-            tell(results, "cell_failed", cell=cell["id"], reason="error", error=one_line(error))
+            telling.tell(results, "cell_failed", cell=cell["id"], reason="error", error=telling.one_line(error))
             settle(server, cell["id"], results)
         else:
-            tell(results, "cell_done", cell=cell["id"], seconds=time.monotonic() - begun)
-        note("over", cell["id"])
-    tell(results, "end")
-    note("end")
+            telling.tell(results, "cell_done", cell=cell["id"], seconds=time.monotonic() - begun)
+        telling.note(MARK, "over", cell["id"])
+    telling.tell(results, "end")
+    telling.note(MARK, "end")
     server.stop()
 
 
@@ -207,7 +206,7 @@ def settle(server: Server, cell: str, results: Path) -> None:
 
 def give_up(server: Server, results: Path, cell: str, error: BaseException) -> None:
     """Say that the server is broken, and end."""
-    tell(results, "broken", cell=cell, error=one_line(error))
+    telling.tell(results, "broken", cell=cell, error=telling.one_line(error))
     code = server.ended()
     server.stop()
     sys.stdout.flush()
@@ -219,7 +218,7 @@ def give_up(server: Server, results: Path, cell: str, error: BaseException) -> N
 
 def measure(server: Server, cell: "dict[str, Any]", results: Path, output: Path) -> None:
     """All windows of one cell, a client each."""
-    tell(results, "cell", cell=cell["id"])
+    telling.tell(results, "cell", cell=cell["id"])
     for number in range(cell["discard"] + cell["windows"]):
         discarded = number < cell["discard"]
         index = number if discarded else number - cell["discard"]
@@ -227,18 +226,18 @@ def measure(server: Server, cell: "dict[str, Any]", results: Path, output: Path)
         result = Path(cell["result"].replace("@N@", str(number)))
         argv = [word.replace("@URL@", server.url).replace("@RESULT@", str(result)) for word in cell["argv"]]
         before = output.stat().st_size if output.exists() else 0
-        note("window", cell["id"], index, "Warmup..." if discarded else "Benchmark...")
+        telling.note(MARK, "window", cell["id"], index, "Warmup..." if discarded else "Benchmark...")
         at, start = time.time(), time.monotonic()
         code = client(argv, server, output)
         end = time.monotonic()
-        note("window-over", cell["id"], index)
+        telling.note(MARK, "window-over", cell["id"], index)
         text = said_since(output, before)
         if code != 0:
-            raise CellFailed("client", f"the client ended with {told(code)}: {last_words(text)}")
+            raise telling.CellFailed("client", f"the client ended with {told(code)}: {last_words(text)}")
         skipped = re.search(r"Skip benchmark [^\n]*?(?==*\s*$)", text, re.MULTILINE)
         if skipped:
-            raise CellFailed("skipped", skipped.group(0))
-        tell(
+            raise telling.CellFailed("skipped", skipped.group(0))
+        telling.tell(
             results,
             "window",
             cell=cell["id"],
@@ -256,9 +255,8 @@ def measure(server: Server, cell: "dict[str, Any]", results: Path, output: Path)
 
 def client(argv: "list[str]", server: Server, output: Path) -> int:
     """Run one client to its end; ServerBroken, and no client left, when the server ends meanwhile."""
-    env = {**os.environ, "NO_PROXY": HOST, "no_proxy": HOST}
     with output.open("ab") as file:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env)
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=direct())
         try:
             while process.poll() is None:
                 ended = server.ended()
@@ -270,6 +268,16 @@ def client(argv: "list[str]", server: Server, output: Path) -> int:
                 process.kill()
                 process.wait()
     return process.returncode
+
+
+def direct() -> "dict[str, str]":
+    """The variables of a client, which meets the server without a proxy, and others as the user wants it.
+
+    Both spellings say the same: a client that finds both heeds only one.
+    """
+    names = ("NO_PROXY", "no_proxy")
+    hosts = ",".join(dict.fromkeys(filter(None, (*map(os.environ.get, names), HOST))))
+    return {**os.environ, **dict.fromkeys(names, hosts)}
 
 
 def written(result: Path) -> "float | None":
@@ -404,24 +412,6 @@ def exit_code(code: "int | None") -> int:
     if code is None or code == 0:
         return 3
     return code if code > 0 else 128 - code
-
-
-def tell(results: Path, kind: str, **fields: Any) -> None:
-    """Append a line; it is on its way to the disk before anything else happens."""
-    with results.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"kind": kind, **fields}) + "\n")
-
-
-def note(*words: object) -> None:
-    """A line in the log, in one piece: other processes write there, too."""
-    os.write(1, (" ".join([MARK, *map(str, words)]) + "\n").encode())
-
-
-def one_line(error: BaseException) -> str:
-    """As a sentence quotes it."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    ours = isinstance(error, (CellFailed, ServerBroken, Refused))
-    return (text if ours else type(error).__name__ + ": " + text)[:500]
 
 
 if __name__ == "__main__":
