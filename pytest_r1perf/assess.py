@@ -143,7 +143,7 @@ class Assessor:
             return measurement, self.result(measurement, spec, nodeid, notes=notes)
         judgements = judged(measurement)
         barriers = self._barriers(cell, stored, measurement)
-        notes = [*notes, *barriers, *changes_since(stored, measurement), *notes_against(stored, measurement)]
+        notes = [*notes, *barriers, *self._changes(cell, stored, measurement), *notes_against(stored, measurement)]
         result = self.result(measurement, spec, nodeid, judgements, notes=notes)
         result = replace(result, entry=self._entry(measurement))
         if len(measurement.samples) < plan.minimum:
@@ -261,12 +261,16 @@ class Assessor:
             ceilings=_reached(measurement),
         )
 
+    def _changes(self, cell: Cell, stored: Baseline | None, measurement: Measurement) -> list[str]:
+        return changes_since(stored, measurement, self.runner.host_settings(cell))
+
     def _entry(self, measurement: Measurement) -> dict[str, Any]:
         return {
             "samples": {name: list(measurement.values(name)) for name in measurement.samples[0].metrics},
             "protocol": dict(measurement.protocol),
             "provenance": {
                 "host": self.runner.host_names(measurement.cell),
+                "host_settings": self.runner.host_settings(measurement.cell),
                 "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
                 "session": self.runner.recorder.folder.name,
                 "rounds": len(measurement.samples),

@@ -12,17 +12,24 @@ from pytest_r1perf.rig.home import home
 from pytest_r1perf.sglang.resolved import differences
 
 
-def changes_since(stored: Baseline | None, measurement: Measurement) -> list[str]:
+def changes_since(
+    stored: Baseline | None, measurement: Measurement, host: Mapping[str, str] | None = None
+) -> list[str]:
     """What else changed since the baseline, each a line; none of it bars a comparison.
 
     A flag of the command line is not listed again as the resolved argument of that name. A baseline without resolved
-    arguments (an older file) has none of those lines.
+    arguments (an older file) has none of those lines. ``host`` are the settings of the hosts now (driver, clocks, power
+    limit, kernel); a baseline without them, and a session of two environments, has no such lines.
     """
     if stored is None:
         return []
     changes: list[str] = []
-    for name, now in (("versions", measurement.versions), ("env", measurement.whole_env)):
-        old = stored.provenance.get(name)
+    for name, now, kept in (
+        ("versions", measurement.versions, "versions"),
+        ("host", host or {}, "host_settings"),
+        ("env", measurement.whole_env, "env"),
+    ):
+        old = stored.provenance.get(kept)
         if isinstance(old, Mapping):
             keys = [*old, *(key for key in now if key not in old)]
             changes += [

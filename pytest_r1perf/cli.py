@@ -11,10 +11,12 @@ from pytest_r1perf.bisect.command import bisect_command
 from pytest_r1perf.claims.commands import claims_command
 from pytest_r1perf.compare.commands import compare_command
 from pytest_r1perf.doctor.commands import doctor_command
+from pytest_r1perf.document.commands import report_command
 from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.history.commands import trend_command
 from pytest_r1perf.noise.commands import noise_command
 from pytest_r1perf.noise.power_command import power_command
+from pytest_r1perf.notify.commands import notify_group
 from pytest_r1perf.parity.commands import parity_command
 from pytest_r1perf.recommend.commands import recommend_command
 from pytest_r1perf.rig.commands import dataset_group, model_group, rig_group
@@ -31,9 +33,10 @@ cli.add_command(rig_group)
 cli.add_command(model_group)
 cli.add_command(dataset_group)
 cli.add_command(doctor_command)
+cli.add_command(notify_group)
 for _command in (
     *(noise_command, power_command, trend_command, compare_command, bisect_command),
-    *(parity_command, recommend_command, claims_command, stress_command),
+    *(parity_command, recommend_command, claims_command, stress_command, report_command),
 ):
     cli.add_command(_command)
 

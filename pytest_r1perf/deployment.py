@@ -26,7 +26,6 @@ KEY = "deployment"
 _AFTER_MODE = 5
 """Where it stands in a key: behind platform, recipe, workload, N and mode."""
 DUMMY = "dummy"
-NOT_ON_A_CPU = "of R1 on GPUs: not compared with a CPU's"
 NOT_THE_BENCHMARK = "the benchmark's: not compared with the deployment's own weights and traffic"
 
 

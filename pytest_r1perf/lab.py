@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pytest_r1perf import procedures
-from pytest_r1perf.deployment import NOT_ON_A_CPU, NOT_THE_BENCHMARK
+from pytest_r1perf.deployment import NOT_THE_BENCHMARK
 from pytest_r1perf.effects import (
     Ablation,
     BrokenPoint,
@@ -279,7 +279,7 @@ class PerfLab:
             alpha=level,
             noise=(noise.run_cv, noise.runs - 1) if noise is not None else None,
             mixed=mixed([one.measurement for one in measured], loads=loads) if measured else (),
-            aside=NOT_THE_BENCHMARK if platform.deployed else NOT_ON_A_CPU if platform.is_cpu else "",
+            aside=NOT_THE_BENCHMARK if platform.deployed else "",
         )
 
     def _tell(self, effect: E) -> E:

@@ -18,6 +18,8 @@ from pytest_r1perf.marker import parse_rounds
 if TYPE_CHECKING:
     import ast
 
+    from pytest_r1perf.document.output import Wanted
+
 
 class Update(str, Enum):
     """Which baselines this session writes."""
@@ -58,6 +60,7 @@ class PerfOptions:
     outputs: bool
     deployment: bool
     plan: bool
+    reports: tuple[Wanted, ...] = ()
 
 
 _INI = (
@@ -68,6 +71,12 @@ _INI = (
     ("perf_baselines", "string", "directory of the stored baselines (default: baselines)"),
     ("perf_data", "paths", "further YAML files of topologies, platforms, recipes, workloads, antipatterns"),
     ("perf_lease_dir", "string", "node-local directory for device leases, shared by all users of the host"),
+)
+
+_REPORTS = (
+    ("json", "the session's report as JSON, for programs (docs/reports.md; `r1perf report --schema`)"),
+    ("html", "the session's report as one self-contained page"),
+    ("markdown", "the session's report as Markdown, for a pull request or a step summary"),
 )
 
 
@@ -145,6 +154,14 @@ def add_options(parser: pytest.Parser) -> None:
         default=False,
         help="the closing pass: the same cells with the weights and the traffic of the platform's deployment: section",
     )
+    for name, text in _REPORTS:
+        group.addoption(f"--perf-{name}", metavar="FILE", help=text)
+    group.addoption(
+        "--perf-export",
+        action="append",
+        metavar="FORMAT=FILE",
+        help="the report in another format, e.g. csv=perf.csv; may be given again (`r1perf report` writes it later)",
+    )
     group.addoption(
         "--perf-plan",
         action="store_true",
@@ -193,7 +210,22 @@ def read_options(config: pytest.Config) -> PerfOptions:
         outputs=not option("perf_no_outputs"),
         deployment=option("perf_deployment"),
         plan=option("perf_plan"),
+        reports=_reports(config),
     )
+
+
+def _reports(config: pytest.Config) -> tuple[Wanted, ...]:
+    """The reports that were asked for; relative files are below the directory that pytest was started in."""
+    given = {name: config.getoption(f"perf_{name}") for name, _ in _REPORTS}
+    exports = config.getoption("perf_export") or ()
+    if not exports and not any(given.values()):
+        return ()
+    from pytest_r1perf.document.output import Wanted, wanted
+
+    base = config.invocation_params.dir
+    found = [Wanted(name, base / text, f"--perf-{name}") for name, text in given.items() if text]
+    found += [wanted("--perf-export", text, base) for text in exports]
+    return tuple(found)
 
 
 def asks_for_perf(expression: str) -> bool:

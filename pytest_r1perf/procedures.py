@@ -34,7 +34,7 @@ class Basis:
 
     ``alpha`` is the error rate over all its intervals, on each side; ``noise`` the platform's (coefficient of variation
     of a process, degrees of freedom), for cells with one round; ``mixed`` what differs between the cells. ``aside``
-    says why a published figure is not about these cells: a deployment's own weights and traffic, a toy model on a CPU.
+    says why a published figure is not about these cells: a deployment's own weights and traffic.
     """
 
     metric: Metric

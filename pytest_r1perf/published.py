@@ -24,13 +24,15 @@ _AT_MOST = ("<", "<=", "up to", "at most")
 class Published:
     """A published ratio in the better direction, from ``low`` to ``high`` (1.075 is "+7.5 %"); ``text`` as printed.
 
-    A bound has one endless side. ``source`` names the document.
+    A bound has one endless side. ``source`` names the document. ``aside``, where it is given, is said instead of
+    whether it holds: e.g. that the figure is of another model.
     """
 
     text: str
     low: float
     high: float
     source: str = ""
+    aside: str = ""
 
     @property
     def is_bound(self) -> bool:
@@ -39,6 +41,8 @@ class Published:
 
     def against(self, measured: Interval) -> str:
         """In a few words, whether the measured interval agrees."""
+        if self.aside:
+            return self.aside
         if measured.lower > self.high:
             return "does not hold here: surely more" if self.is_bound else "surely more here"
         if measured.upper < self.low:

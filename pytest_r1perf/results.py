@@ -75,9 +75,9 @@ class CellResult:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """What differs from what it is compared with: versions, environment, command line, resolved arguments."""
+        """What differs from what it is compared with: versions, host settings, command line, environment, ..."""
         return tuple(
-            note for note in self.notes if note.partition(": ")[0] in ("versions", "env", "command", "resolved")
+            note for note in self.notes if note.partition(": ")[0] in ("versions", "host", "command", "env", "resolved")
         )
 
     @property

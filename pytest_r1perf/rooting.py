@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-_TAKES_A_PATH = ("--sglang", "--perf-out")
+_TAKES_A_PATH = ("--sglang", "--perf-out", "--perf-json", "--perf-html", "--perf-markdown")
 
 
 def joined(args: Sequence[str]) -> list[str]:

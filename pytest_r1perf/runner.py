@@ -285,6 +285,11 @@ class Runner:
         state = self._where(self.site(cell), cell, None).host
         return ", ".join(str(value) for key, value in state.items() if key.startswith("hostname"))
 
+    def host_settings(self, cell: Cell) -> dict[str, str]:
+        """Kernel, driver, clocks and power limit of the cell's hosts, for what changed since a baseline."""
+        state = self._where(self.site(cell), cell, None).host
+        return {key: str(value) for key, value in state.items() if not key.startswith("hostname")}
+
     def _where(self, site: Site, cell: Cell, side: str | None) -> Where:
         key = site, cell.topology.gpus_used
         if key not in self._states:

@@ -128,6 +128,10 @@ class PerfSession:
                 from pytest_r1perf.runner import check_here
 
                 check_here(given, self.catalog, self.options.platform)
+        if self.options.reports and not self.only_looks:
+            from pytest_r1perf.document.output import refuse_unwritable
+
+            refuse_unwritable(self.options.reports)
         if not self.only_looks:
             _ = self.folder
 
@@ -184,6 +188,7 @@ class PerfSession:
         from pytest_r1perf.planning import Planner
         from pytest_r1perf.records import SessionFolder
         from pytest_r1perf.report.plan import render
+        from pytest_r1perf.testrun import LAB_FIXTURE
 
         if self.distributes:
             raise pytest.UsageError("--perf-plan runs nothing, so nothing is distributed: leave -n out")
@@ -191,7 +196,11 @@ class PerfSession:
         with tempfile.TemporaryDirectory(prefix="r1perf-plan-") as scratch:
             planner = Planner(self._runner(SessionFolder(Path(scratch))), self.options.out)
             try:
-                plans = [planner.plan(item.nodeid, item.stash[SPEC]) for item in session.items if SPEC in item.stash]
+                plans = [
+                    planner.plan(item.nodeid, item.stash[SPEC], lab=LAB_FIXTURE in getattr(item, "fixturenames", ()))
+                    for item in session.items
+                    if SPEC in item.stash
+                ]
             except R1PerfError as error:
                 raise pytest.UsageError(str(error)) from None
         reporter: Any = self.config.pluginmanager.getplugin("terminalreporter")
@@ -372,6 +381,8 @@ class PerfSession:
                 for result in self.results:
                     append(self._planned, "main", verdict_line(result))
                 append(self._planned, "main", {"kind": "end", "exitstatus": int(session.exitstatus)})
+        if begun and self.options.reports and not self.only_looks:
+            self._write_reports(session)
 
     @property
     def undecided(self) -> bool:
@@ -427,6 +438,16 @@ class PerfSession:
             only_missing=self.options.update is Update.NEW,
         )
         if self.errors:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _write_reports(self, session: pytest.Session) -> None:
+        """The files that were asked for; one that can't be written is an error of the session."""
+        from pytest_r1perf.document.live import session_document
+        from pytest_r1perf.document.output import write
+
+        errors = write(session_document(self, int(session.exitstatus)), self.options.reports)
+        if errors:
+            self.errors += errors
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def unused(self) -> list[str]:

@@ -19,6 +19,7 @@ from pytest_r1perf.grouping import plain_nodeid
 from pytest_r1perf.marker import PerfSpec
 from pytest_r1perf.options import PerfOptions
 from pytest_r1perf.outcomes import AntiPatternOutOfMemory, AntiPatternSlower, PerfFailure, PerfSkip
+from pytest_r1perf.report.junit import properties
 from pytest_r1perf.report.message import failure_message, skip_message
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.runner import CannotRun
@@ -42,6 +43,7 @@ class TestRun:
         self.assessor = assessor
         self.results: list[CellResult] = []
         self.assessment: Assessment | None = None
+        self._rounds: list[dict[str, tuple[float, ...]]] = []
         self._options = options
         self._floor_platform = floor_platform
         self._skip_reason = ""
@@ -61,7 +63,7 @@ class TestRun:
             self._skip_or_fail(str(reason))
         except R1PerfError as error:
             raise PerfFailure(f"CONFIG: {error}") from None
-        self.results.append(self.assessment.result)
+        self._take(self.assessment)
         if self.assessment.result.verdict in _BROKEN:
             self._raise_verdict()
 
@@ -90,7 +92,7 @@ class TestRun:
             assessment = self.assessor.measured(spec, plain_nodeid(self.item))
         except CannotRun as reason:
             self._skip_or_fail(str(reason))
-        self.results.append(assessment.result)
+        self._take(assessment)
         if assessment.result.verdict in _BROKEN:
             self.results[-1] = replace(assessment.result, failed=True)
             raise PerfFailure(failure_message(assessment.result))
@@ -115,13 +117,17 @@ class TestRun:
         if report.skipped and self._skip_reason and isinstance(report.longrepr, tuple):
             path, line, _ = self.item.location
             report.longrepr = (path, (line or 0) + 1, f"Skipped: {self._skip_reason}")
-        properties: list[tuple[str, object]] = []
-        for result in self.results[:1]:
-            properties.append(("r1perf_verdict", result.verdict.value))
-            properties.append(("r1perf_cell", f"{result.topology}/{result.key}"))
-            properties += [(f"r1perf_{name}", median) for name, median in result.medians.items()]
-        report.user_properties += properties
-        self.item.user_properties += properties  # JUnit takes them from the teardown's report, still to come
+        found = properties(self.results, self._rounds)
+        report.user_properties += found
+        self.item.user_properties += found  # JUnit takes them from the teardown's report, still to come
+
+    def _take(self, assessment: Assessment) -> None:
+        """Keep a result, and each round's values for its properties."""
+        samples = assessment.measurement.samples
+        names = samples[0].metrics if samples else ()
+        common = [name for name in names if all(name in sample.metrics for sample in samples)]
+        self.results.append(assessment.result)
+        self._rounds.append({name: tuple(sample.metrics[name] for sample in samples) for name in common})
 
     def _raise_verdict(self) -> None:
         assert self.assessment is not None

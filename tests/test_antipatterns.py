@@ -207,7 +207,7 @@ def test_expert_parallelism_is_measured_against_tp8_and_differs_in_nothing_else(
 
 def test_a_reference_that_is_the_anti_pattern_itself(catalog: Catalog) -> None:
     with pytest.raises(
-        R1PerfError, match="matches the anti-pattern a-rule, and so does its reference.*platform 'h200x16'"
+        R1PerfError, match=r"matches the anti-pattern a-rule, and so does its reference.*platform 'h200x16'"
     ):
         reference_of(cell(catalog, "tp8"), catalog, "a-rule")
 

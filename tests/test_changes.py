@@ -60,6 +60,14 @@ def test_everything_is_listed_once() -> None:
     ]
 
 
+def test_the_hosts_settings_are_compared_where_the_baseline_has_them() -> None:
+    same = measured()
+    now = {"gpu driver": "580.159.04", "gpu power_limit_w": "600.0", "kernel": "6.8"}
+    then = {"gpu driver": "570.86", "gpu power_limit_w": "600.0", "kernel": "6.8"}
+    assert changes_since(stored(same), same, now) == []
+    assert changes_since(stored(same, host_settings=then), same, now) == ["host: gpu driver: 570.86 -> 580.159.04"]
+
+
 def test_a_default_that_moved_is_a_resolved_difference() -> None:
     old = measured(resolved=resolved_of(read_log(RECORDED / "rig_0.5.9.log")))
     new = measured(resolved=resolved_of(read_log(RECORDED / "rig_0.5.20.log")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -86,3 +87,9 @@ def test_figures_go_to_their_parts() -> None:
     assert set_beside(None, parts, "ab") == ()
     with pytest.raises(R1PerfError, match=r"no such part here; did you mean 'expected'\? \(known: ab, expected\)"):
         set_beside({"expectd": "+2.9 %"}, parts, "ab")
+
+
+def test_a_figure_of_something_else_is_printed_and_not_judged() -> None:
+    figure = replace(published_from("+7.5 %"), aside="of another model")
+    (said,) = set_beside(figure, {"ab": measured(1.2, 1.25, 1.3)}, "ab")
+    assert (said.text, said.holds) == ("+7.5 %", "of another model")

@@ -62,7 +62,7 @@ class Trend:
     ``notes`` are sentences: gaps, another protocol, a baseline that can't be compared, nights that broke. ``telling``
     is the change that the state rests on: the one since which the cell is worst, where it is surely worse than before
     it, else the latest. ``against_baseline`` is the latest nights over the baseline in the better direction: above 1
-    is better.
+    is better. ``versions`` are SGLang's, one a night.
     """
 
     cell: str
@@ -80,6 +80,7 @@ class Trend:
     against_baseline: Size | None
     notes: tuple[str, ...]
     superseded: bool
+    versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ def _trend(nights: list[Night], newer: list[Night], alpha: float, terms: Terms, 
         against_baseline=against,
         notes=(*notes, *protocol_notes(nights, newer), *gaps(nights), *broken_since(nights, broken)),
         superseded=bool(newer),
+        versions=tuple(night.versions.get("sglang", "") for night in nights),
     )
 
 
@@ -262,6 +264,7 @@ def as_dict(trend: Trend) -> Mapping[str, object]:
         "notes": list(trend.notes),
         "means": list(trend.means),
         "times": [time.isoformat() for time in trend.times],
+        "versions": list(trend.versions),
     }
 
 

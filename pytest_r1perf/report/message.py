@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.report.numbers import interval, number, percent
+from pytest_r1perf.report.plain import plain
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.verdict import Judgement, Verdict
+
+MOST_CHANGES = 6
+"""Changes that a message names; the notes under the table have all."""
+
+_CHANGES = ("versions", "host", "command", "env", "resolved")
+"""Kinds of changes, in the order in which they are told: what most likely explains a regression first."""
 
 
 def failure_message(result: CellResult) -> str:
@@ -16,17 +23,28 @@ def failure_message(result: CellResult) -> str:
         lines += [f"  {describe(item, result.against)}" for item in failing]
     if result.cause and all(result.cause != item.reason for item in failing):
         lines.append(f"  cause: {result.cause}")
-    changed = [note for note in result.notes if note.partition(": ")[0] in ("versions", "env", "command")]
-    if changed and result.verdict is Verdict.REGRESSED:
-        lines.append(f"  changed since the {result.against}: " + "; ".join(changed[:6]))
-    elif result.verdict is Verdict.REGRESSED and any(item.baseline is not None for item in result.judgements):
-        lines.append(f"  changed since the {result.against}: nothing in versions, environment or command line")
+    since = changed(result)
+    if since:
+        lines.append(f"  {since}")
     if result.verdict is Verdict.OUTPUTS_CHANGED:
         lines += [f"  {line}" for line in result.outputs]
     if result.log:
         lines.append(f"  log: {result.log}")
     lines.append(f"  reproduce: {result.reproduce}")
-    return "\n".join(lines)
+    return "\n".join(plain(line) for line in lines)
+
+
+def changed(result: CellResult) -> str:
+    """Of a regression: what is different from what it was compared with, or that nothing is; else empty."""
+    if result.verdict is not Verdict.REGRESSED:
+        return ""
+    found = [note for kind in _CHANGES for note in result.notes if note.partition(": ")[0] == kind]
+    if found:
+        more = f"; and {len(found) - MOST_CHANGES} more" if len(found) > MOST_CHANGES else ""
+        return f"changed since the {result.against}: {'; '.join(map(plain, found[:MOST_CHANGES]))}{more}"
+    if any(item.baseline is not None for item in result.judgements):
+        return f"changed since the {result.against}: nothing in versions, environment or command line"
+    return ""
 
 
 def skip_message(result: CellResult) -> str:
@@ -36,7 +54,7 @@ def skip_message(result: CellResult) -> str:
     if result.judgements and result.verdict is Verdict.UNDECIDED:
         item = next(item for item in result.judgements if item.verdict is Verdict.UNDECIDED)
         reason = describe(item, result.against)
-    return f"{quarantine}{result.verdict.value}: {result.label}: {reason}"
+    return " ".join(plain(f"{quarantine}{result.verdict.value}: {result.label}: {reason}").splitlines())
 
 
 def bound(item: Judgement) -> str:
@@ -47,7 +65,8 @@ def bound(item: Judgement) -> str:
 
 def describe(item: Judgement, against: str = "baseline") -> str:
     """One metric's verdict in one line, with everything it rests on."""
-    parts = [f"{item.metric} {item.verdict.value}: median {number(item.median)} over {item.rounds} rounds"]
+    rounds = "1 round" if item.rounds == 1 else f"{item.rounds} rounds"
+    parts = [f"{item.metric} {item.verdict.value}: median {number(item.median)} over {rounds}"]
     if item.ratio is not None and item.baseline is not None:
         parts.append(
             f"{against} {number(item.baseline)}, ratio {interval(item.ratio)}, tolerance {percent(item.tolerance)}"

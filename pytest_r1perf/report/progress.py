@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_r1perf.report.plain import clipped, columns, plain
 from pytest_r1perf.sglang.facts import Phase
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ _EVERY_S = 30.0
 """Seconds between lines where there is no terminal (a CI log)."""
 
 _BAR = 20
+_LEAST_LABEL = 20
+"""Columns of a cell's name that a narrow terminal keeps when there is no room for the whole line."""
 
 
 class Progress:
@@ -26,7 +31,8 @@ class Progress:
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
         reporter: Any = config.pluginmanager.getplugin("terminalreporter")
         self._writer: Any = reporter._tw if reporter is not None else None
-        self._redraws = self._writer is not None and bool(self._writer.hasmarkup)
+        # Not by the colours: FORCE_COLOR in a CI log asks for no redrawing, and NO_COLOR on a terminal forbids none.
+        self._redraws = reporter is not None and bool(reporter.isatty) and os.environ.get("TERM") != "dumb"
         self._enabled = enabled and self._writer is not None and config.get_verbosity() >= 0
         self._drawn = ""
         self._next = 0.0
@@ -50,7 +56,7 @@ class Progress:
     def waiting(self, holder: object) -> None:
         """Somebody else measures on this host."""
         who = f" held by {holder}" if holder is not None else ""
-        text = f"r1perf: waiting for the device{who}"
+        text = plain(f"r1perf: waiting for the device{who}")
         if self._redraws or text != self._waiting:  # in a log once is enough
             self._waiting = text
             self._write(text, whole_line=not self._redraws)
@@ -58,27 +64,46 @@ class Progress:
     def line(self, text: str) -> None:
         """Something worth a line of its own."""
         self.clear()
-        self._write(f"r1perf: {text}", whole_line=True)
+        self._write(f"r1perf: {plain(text)}", whole_line=True)
 
     def clear(self) -> None:
         """Take the redrawn line away."""
         self._waiting = ""
         if self._drawn:
-            self._raw("\r" + " " * len(self._drawn) + "\r")
+            self._raw("\r" + " " * columns(self._drawn) + "\r")
             self._drawn = ""
 
     def _text(self, cell: Cell, number: int, now: RunProgress, clock: float, side: str | None) -> str:
+        """The whole line; on a narrow terminal without the bar, then without the speed, then with a shorter name."""
+        label = plain(cell.label)
         phase = now.phase.name.lower().replace("_", " ")
         which = f"{side}, " if side is not None else ""
-        text = f"r1perf: {cell.label}, {which}round {number}, {phase}, {clock - self._started:.0f} s"
+        state = f", {which}round {number}, {phase}, {clock - self._started:.0f} s"
+        bar = done = speed = ""
         if now.phase == Phase.BENCHMARK and now.fraction > 0:
-            done = round(now.fraction * _BAR)
-            text += f" [{'#' * done}{'.' * (_BAR - done)}] {now.requests_done}/{cell.num_prompts}"
-            left = (clock - self._window) * (1 - now.fraction) / now.fraction
-            text += f", {left:.0f} s left"
+            filled = round(min(1.0, now.fraction) * _BAR)
+            bar = f" [{'#' * filled}{'.' * (_BAR - filled)}]"
+            left = max(0.0, (clock - self._window) * (1 - now.fraction) / now.fraction)
+            done = f" {now.requests_done}/{cell.num_prompts}, {left:.0f} s left"
         if now.gen_throughput:
-            text += f", {now.gen_throughput:,.0f} output tok/s now"
+            speed = f", {now.gen_throughput:,.0f} output tok/s now"
+        text = f"r1perf: {label}{state}{bar}{done}{speed}"
+        if not self._redraws:
+            return text
+        room = self._room
+        for narrower in (f"{state}{done}{speed}", f"{state}{done}"):
+            if columns(text) > room:
+                text = f"r1perf: {label}{narrower}"
+        if columns(text) > room:
+            kept = max(_LEAST_LABEL, columns(label) - (columns(text) - room))
+            text = f"r1perf: {clipped(label, kept)}{state}{done}"
         return text
+
+    @property
+    def _room(self) -> int:
+        """Columns of a redrawn line: one less than the terminal has, where the cursor stays."""
+        with self._uncaptured():  # else it is the width of the file that pytest captures into
+            return max(1, int(self._writer.fullwidth) - 1)
 
     def _write(self, text: str, *, whole_line: bool = False) -> None:
         if not self._enabled:
@@ -86,14 +111,17 @@ class Progress:
         if whole_line or not self._redraws:
             self._raw(f"\n{text}\n" if not self._redraws else f"{text}\n")
             return
-        text = text[: self._writer.fullwidth - 1]
-        padding = " " * max(0, len(self._drawn) - len(text))
+        text = clipped(text, self._room)
+        padding = " " * max(0, columns(self._drawn) - columns(text))
         self._raw(f"\r{text}{padding}")
         self._drawn = text
 
     def _raw(self, text: str) -> None:
+        with self._uncaptured():
+            self._writer.write(text, flush=True)
+
+    def _uncaptured(self) -> contextlib.AbstractContextManager[None]:
         if self._capture is None:
-            self._writer.write(text, flush=True)
-            return
-        with self._capture.global_and_fixture_disabled():
-            self._writer.write(text, flush=True)
+            return contextlib.nullcontext()
+        found: contextlib.AbstractContextManager[None] = self._capture.global_and_fixture_disabled()
+        return found

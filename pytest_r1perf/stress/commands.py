@@ -101,7 +101,8 @@ def run_command(folder: Path, **given: Any) -> None:
     "--pays", type=click.FloatRange(0, 1), default=0.25, show_default=True, help="Gain that a doubling needs to pay."
 )
 @click.option("--json", "as_object", is_flag=True, help="One JSON object, with the values of the charts.")
-def report_command(folder: Path, metric: Any, pays: float, as_object: bool) -> None:
+@click.option("--html", "page", type=click.Path(path_type=Path), help="Write one self-contained page with the charts.")
+def report_command(folder: Path, metric: Any, pays: float, as_object: bool, page: Path | None) -> None:
     """Say what the results in DIR show, and which of the guide's conclusions hold on them.
 
     DIR is a sweep's folder, or one that the guide's own script wrote. Nothing in it is changed.
@@ -115,6 +116,16 @@ def report_command(folder: Path, metric: Any, pays: float, as_object: bool) -> N
         done = analyse(found, metric=metric, pays=pays)
     except R1PerfError as error:
         raise R1PerfError(f"{folder}: {error}") from None
+    if page is not None:
+        from pytest_r1perf.report.html.stress import stress_page
+        from pytest_r1perf.wholefile import write_whole
+
+        try:
+            write_whole(page, stress_page(found, done, folder.name))
+        except OSError as error:
+            raise R1PerfError(
+                f"--html {page}: cannot be written ({error.strerror or error}): name another file"
+            ) from None
     click.echo(as_json(found, done) if as_object else "\n".join(report_lines(found, done)))
 
 
