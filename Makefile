@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Extra arguments for pip when the rig is installed, e.g. PIP_ARGS="--extra-index-url URL" for CPU wheels of torch.
 PIP_ARGS ?=
 
-.PHONY: help perf test twins check rig rigs cluster lint types format wheel clean
+.PHONY: help perf test twins check rig rigs cluster browser lint types workflows docs format wheel clean
 
 help:
 	@echo "make rig     environment and the real SGLang on the CPU, and nothing else (both below do it first)"
@@ -17,8 +17,10 @@ help:
 	@echo "make twins   every procedure of the R1 suite at small scale on the real CPU engine, ten minutes"
 	@echo "make rigs    an older SGLang (0.5.9) beside it, for the tests of a version bump"
 	@echo "make cluster a real sshd, Slurm, podman and mpiexec for the tests (Debian, root): nothing is started"
-	@echo "make check   ruff, mypy --strict"
+	@echo "make browser a headless browser for the tests of the HTML page (Debian, root)"
+	@echo "make check   ruff, mypy --strict, zizmor, check-jsonschema"
 	@echo "make format  ruff format and its fixes"
+	@echo "make docs    the reference from the code, and the pages as HTML in build/docs"
 	@echo "make wheel   sdist and wheel into dist/"
 	@echo "make clean   remove build products and the environment (not the rig, not baselines, not results)"
 
@@ -37,6 +39,10 @@ rig: $(STAMP)
 rigs: rig
 	@echo "== an older SGLang beside it"
 	$(BIN)/r1perf rig install --sglang-version 0.5.9 $(foreach arg,$(PIP_ARGS),--pip-arg $(arg))
+
+browser:
+	@echo "== a browser for the tests of the HTML page (Debian, root)"
+	command -v chromium >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; }
 
 cluster:
 	@echo "== what the tests of several nodes need"
@@ -60,7 +66,7 @@ twins: rig
 	@echo "== the R1 suite's scaled twins on the real SGLang, ten minutes"
 	R1PERF_TWINS=1 R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig/test_suite.py tests/rig/test_deployment.py tests/rig/test_serve.py
 
-check: lint types
+check: lint types workflows
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -69,10 +75,20 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 	MYPYPATH=scripts/h200 $(BIN)/mypy scripts/h200
+	MYPYPATH=scripts $(BIN)/mypy scripts/outcome.py scripts/new_release.py
+
+workflows: $(STAMP)
+	$(BIN)/zizmor --offline --no-progress --persona pedantic --strict-collection .github
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -q -W --keep-going -n docs build/docs
 
 wheel: $(STAMP)
 	$(BIN)/python -m build
