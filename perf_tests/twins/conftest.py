@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from perf_tests.questions import Flags
 from pytest_r1perf.lab import PerfLab, arguments_from, run_of
+from pytest_r1perf.published import Published, published_from
+
+
+def of_r1(figure: str) -> Published:
+    """A figure of the documents, printed beside a toy model's, and not compared with it."""
+    return replace(published_from(figure), aside="of R1 on GPUs: not compared with this model")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from perf_tests.questions import (
     stacked_path,
     sweep,
 )
-from perf_tests.twins.conftest import Scale
+from perf_tests.twins.conftest import Scale, of_r1
 from pytest_r1perf import perf
 from pytest_r1perf.evidence import LoadEvidence
 from pytest_r1perf.lab import PerfLab, PerfResult
@@ -41,14 +41,14 @@ def test_twin_efficiency() -> None: ...
 
 @perf(topology="twin", n=40)
 def test_twin_stacked_path_one_step_at_a_time(lab: PerfLab, scale: Scale) -> None:
-    ablation = stacked_path(lab, [{"flags": scale.few}, {}, {"flags": RADIX_OFF}], published="1.9x")
+    ablation = stacked_path(lab, [{"flags": scale.few}, {}, {"flags": RADIX_OFF}], published=of_r1("1.9x"))
     assert len(ablation.steps) == 2
 
 
 @perf(topology="twin", n=40)
 def test_twin_lof_x_flashinfer_as_chunk_x_radix_cache(lab: PerfLab, scale: Scale) -> None:
     chunk = {"chunked_prefill_size": scale.chunks[0]}
-    result = factorial(lab, RADIX_OFF, chunk, published={"ab": "+7.5 %", "expected": "+2.9 %"})
+    result = factorial(lab, RADIX_OFF, chunk, published={"ab": of_r1("+7.5 %"), "expected": of_r1("+2.9 %")})
     assert result.term.lower < result.term.upper
 
 
@@ -65,7 +65,7 @@ def test_twin_overlap_schedule_on_and_off(lab: PerfLab) -> None:
 
 @perf(topology="twin", n=40)
 def test_twin_radix_cache_off_by_load(lab: PerfLab, scale: Scale) -> None:
-    curve = by_load(lab, RADIX_OFF, (scale.low, scale.n), published={str(scale.n): "up to +20.6 %"})
+    curve = by_load(lab, RADIX_OFF, (scale.low, scale.n), published={str(scale.n): of_r1("up to +20.6 %")})
     assert curve.decisive.a.num_prompts == scale.n
 
 
@@ -79,24 +79,24 @@ def test_twin_first_order_control_variable(lab: PerfLab, scale: Scale) -> None:
 @perf(topology="twin-pp2", n=40)
 def test_twin_pp2_partition_against_its_neighbour(lab: PerfLab, scale: Scale) -> None:
     best, other = ({"env": {"SGLANG_PP_LAYER_PARTITION": split}} for split in scale.partitions)
-    ahead(lab, best, other, published="+0.9 %")
+    ahead(lab, best, other, published=of_r1("+0.9 %"))
 
 
 @perf(topology="twin-pp2", n=40)
 def test_twin_pp2_chunk_spread_and_small_perturbations(lab: PerfLab, scale: Scale) -> None:
-    neighbours(lab, [{}, {"flags": {"chunked_prefill_size": scale.chunks[0]}}], published="< 2.4 %")
+    neighbours(lab, [{}, {"flags": {"chunked_prefill_size": scale.chunks[0]}}], published=of_r1("< 2.4 %"))
 
 
 @perf(topology="twin-pp2", n=40)
 def test_twin_pp2_micro_batch(lab: PerfLab, scale: Scale) -> None:
     """At the low load: of 40 requests two at a time, a CPU has a minute's work."""
-    ahead(lab, {"n": scale.low, "flags": {"pp_max_micro_batch_size": 2}}, {"n": scale.low}, published="-90 %")
+    ahead(lab, {"n": scale.low, "flags": {"pp_max_micro_batch_size": 2}}, {"n": scale.low}, published=of_r1("-90 %"))
 
 
 @perf(topology="twin-pp2", n=40)
 def test_twin_pp2_against_tp2_by_load(lab: PerfLab, scale: Scale) -> None:
     loads = (scale.low, scale.n)
-    sides_by_load(lab, {}, {"topology": "twin-tp2"}, loads, published={str(n): "36 to 43 %" for n in loads})
+    sides_by_load(lab, {}, {"topology": "twin-tp2"}, loads, published={str(n): of_r1("36 to 43 %") for n in loads})
 
 
 @perf(topology="twin-pp2", n=40)

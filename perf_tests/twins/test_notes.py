@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perf_tests.conftest import Say
 from perf_tests.questions import ahead, attempted, per_gpu, side_by_side, sweep
-from perf_tests.twins.conftest import Scale
+from perf_tests.twins.conftest import Scale, of_r1
 from pytest_r1perf import perf
 from pytest_r1perf.lab import PerfLab, PerfResult
 
@@ -13,13 +13,13 @@ perf_platform = "cpu"
 
 @perf(topology="twin", n=40)
 def test_twin_gain_over_the_baseline(lab: PerfLab, scale: Scale) -> None:
-    assert ahead(lab, {}, {"flags": scale.few}, published="2.8x").ratio.estimate > 0
+    assert ahead(lab, {}, {"flags": scale.few}, published=of_r1("2.8x")).ratio.estimate > 0
 
 
 @perf(topology="twin-dp2", n=40)
 def test_twin_data_parallel_copies_scale(lab: PerfLab) -> None:
     """'Throughput scales nearly linearly': of a model that fits twice. R1 does so on no platform of the suite."""
-    per_gpu(lab, [{"topology": "twin"}, {"topology": "twin-dp2"}], published="1x")
+    per_gpu(lab, [{"topology": "twin"}, {"topology": "twin-dp2"}], published=of_r1("1x"))
 
 
 @perf(topology="twin", n=40, metric="wall_time", max_wall_time=420)
