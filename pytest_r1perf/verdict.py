@@ -377,7 +377,7 @@ def _against_baseline(ratio: Interval | None, terms: Terms) -> tuple[Verdict, st
     if ratio.lower >= 1 - tolerance:
         return Verdict.PASS, "shown to be no worse than the reference less the tolerance"
     if ratio.lower >= 1 - terms.excludes:
-        return Verdict.PASS, f"shown to have dropped by less than {terms.excludes:.3g}, the drop to be detected"
+        return Verdict.PASS, f"shown to have dropped by less than {100 * terms.excludes:.3g} %, the drop to be detected"
     return Verdict.UNDECIDED, "the interval reaches across the reference less the tolerance"
 
 

@@ -274,7 +274,7 @@ def test_a_pass_says_which_drop_it_excludes() -> None:
     assert "no worse than the reference less the tolerance" in sure.reason
     wide = judge(TOTAL, [950 * x for x in FIVE], reference, terms(detect=0.1))
     assert wide.verdict is Verdict.PASS
-    assert "less than 0.1, the drop to be detected" in wide.reason
+    assert "less than 10 %, the drop to be detected" in wide.reason
 
 
 def test_a_drop_to_be_detected_is_not_the_floors() -> None:

@@ -61,6 +61,10 @@ def write(document: Document, reports: Sequence[Wanted]) -> list[str]:
             errors.append(_cannot(one, error))
         except R1PerfError as error:
             errors.append(f"{one.option} {one.path}: {error}")
+        except Exception as error:  # a fault of a format must not cost the session its end, or the other reports
+            errors.append(
+                f"{one.option} {one.path}: could not be made ({type(error).__name__}: {error}): a fault of ours"
+            )
     return errors
 
 

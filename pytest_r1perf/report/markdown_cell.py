@@ -13,7 +13,7 @@ from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.report.effects import gain
 from pytest_r1perf.report.gfm import block, code, words
 from pytest_r1perf.report.message import bound
-from pytest_r1perf.report.numbers import interval, number, percent
+from pytest_r1perf.report.numbers import drop, interval, number, percent
 from pytest_r1perf.report.spark import trend_spark
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.verdict import Judgement, Verdict
@@ -75,7 +75,7 @@ def measured(item: Judgement, against: str, *, power: bool = False) -> str:
         told += f", {bound(item)}{mean}"
     told += f", {item.rounds} {'round' if item.rounds == 1 else 'rounds'}"
     if power and item.detectable is not None:
-        told += f"; a drop of {percent(item.detectable)} would have been seen (95 % power)"
+        told += f"; {drop(item.detectable)} would have been seen (95 % power)"
     return told
 
 

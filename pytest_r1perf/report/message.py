@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_r1perf.metrics import METRICS
-from pytest_r1perf.report.numbers import interval, number, percent
+from pytest_r1perf.report.numbers import drop, interval, number, percent
 from pytest_r1perf.report.plain import plain
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.verdict import Judgement, Verdict
@@ -82,5 +82,5 @@ def describe(item: Judgement, against: str = "baseline") -> str:
             else "more rounds alone would not decide it"
         )
     if item.detectable is not None:
-        parts.append(f"a drop of {percent(item.detectable)} would have been seen (95 % power)")
+        parts.append(f"{drop(item.detectable)} would have been seen (95 % power)")
     return "; ".join(parts)

@@ -21,6 +21,15 @@ def percent(fraction: float) -> str:
     return f"{fraction:.0%}".replace("%", " %") if fraction >= 0.0995 else f"{fraction:.1%}".replace("%", " %")
 
 
+def drop(detectable: float) -> str:
+    """``a drop of 5.0 %``: the smallest that would have been seen; ``no drop`` where only a total loss would.
+
+    >>> drop(0.05), drop(0.998)
+    ('a drop of 5.0 %', 'no drop')
+    """
+    return f"a drop of {percent(detectable)}" if detectable < 0.99 else "no drop"
+
+
 def interval(value: Interval) -> str:
     """``0.982 [0.941, 1.024]``; larger figures with a thousands separator; ``...`` for a limit that says nothing."""
     if value.estimate >= 100:

@@ -215,7 +215,7 @@ def over_the_suite(results: Sequence[CellResult]) -> list[str]:
 def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequence[str]) -> list[tuple[str, list[str]]]:
     """The titled lists under the table; empty ones are left out."""
     from pytest_r1perf.report.message import describe
-    from pytest_r1perf.report.numbers import percent
+    from pytest_r1perf.report.numbers import drop
 
     rows = list(once(results))
 
@@ -237,7 +237,7 @@ def lists(results: Sequence[CellResult], unused: Sequence[str], updated: Sequenc
     def seen(result: CellResult) -> list[str]:
         compared = [j for j in result.judgements if not j.gate] or list(result.judgements)
         powers = [j.detectable for j in compared if j.detectable is not None]
-        return [f"{result.label}: a drop of {percent(max(powers))}"] if powers else []
+        return [f"{result.label}: {drop(max(powers))}"] if powers else []
 
     baselines = "improved" if all(row.side_by_side for row in rows) else "improved: consider --perf-update"
     power = [line for result in rows if result.verdict in _SHOWN_TO_HOLD for line in seen(result)]
