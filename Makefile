@@ -57,8 +57,8 @@ perf: rig
 	$(BIN)/pytest -m perf --topology tp1 --perf-platform cpu
 
 test: rig
-	@echo "== tests on a stand-in for SGLang, two at a time"
-	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests -n 2 --ignore tests/rig --ignore tests/cluster
+	@echo "== tests on a stand-in for SGLang, three at a time"
+	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests -n 3 --ignore tests/rig --ignore tests/cluster
 	@echo "== tests on the real SGLang, and of several nodes, one at a time"
 	R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig tests/cluster
 

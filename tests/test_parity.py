@@ -485,15 +485,16 @@ def test_real_sessions_of_the_plugin(r1perf_project: Project) -> None:
         def test_a(): ...
         """)
     project.perf("--perf-update-new").assert_outcomes(passed=1)
+    (first,) = project.out.iterdir()  # names of sessions of one second have no order
     project.perf()
-    first, second = sorted(project.out.iterdir())[:2]
+    (second,) = set(project.out.iterdir()) - {first}
     (same,) = checked(first, second)
     assert state_of(same) == HELD, same
     (stored,) = checked(project.baselines, second)
     assert state_of(stored) == HELD, stored
     project.platform(flags={"device": "cpu", "load_format": "dummy", "max_running_requests": 16})
     project.perf()
-    third = sorted(project.out.iterdir())[2]
+    (third,) = set(project.out.iterdir()) - {first, second}
     (changed,) = checked(first, third)
     assert state_of(changed)["scheduling and backend stack"] == "broken"
 
