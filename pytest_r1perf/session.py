@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -373,16 +373,22 @@ class PerfSession:
         if (self.undecided or self._planned_refusals or self.suite_regressed) and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         begun = (self._folder is not None or self.selected) and self._planned.path.is_dir()
-        if begun and exitstatus != pytest.ExitCode.INTERRUPTED:
-            from pytest_r1perf.records import append
+        ended = begun and exitstatus != pytest.ExitCode.INTERRUPTED
+        if ended:
             from pytest_r1perf.results import verdict_line
 
-            with contextlib.suppress(OSError):
-                for result in self.results:
-                    append(self._planned, "main", verdict_line(result))
-                append(self._planned, "main", {"kind": "end", "exitstatus": int(session.exitstatus)})
+            self._record(*(verdict_line(result) for result in self.results))
         if begun and self.options.reports and not self.only_looks:
             self._write_reports(session)
+        if ended:  # last, since a report that can't be written changes the status
+            self._record({"kind": "end", "exitstatus": int(session.exitstatus)})
+
+    def _record(self, *lines: Mapping[str, Any]) -> None:
+        from pytest_r1perf.records import append
+
+        with contextlib.suppress(OSError):
+            for line in lines:
+                append(self._planned, "main", line)
 
     @property
     def undecided(self) -> bool:

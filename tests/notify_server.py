@@ -282,4 +282,5 @@ def cell(verdict: Verdict = Verdict.REGRESSED, n: int = 50, **given: Any) -> Cel
 def night(day: int, *cells: Cell, **given: Any) -> Document:
     """The session of a day."""
     name = given.pop("session", f"202612{day:02}.010000.abcd")
+    given.setdefault("exitstatus", int(any(cell.result.failed for cell in cells)))
     return Document(session=name, created=f"2026-12-{day:02}T02:00:00+00:00", tool="0.1.0", cells=cells, **given)

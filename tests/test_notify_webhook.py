@@ -80,7 +80,7 @@ def test_500_cells(server: State) -> None:
 
 
 def test_nothing_measured(server: State) -> None:
-    assert webhook(server).text(night(1)).startswith("*none of 0 cells failed*: nothing measured")
+    assert webhook(server).text(night(1)).startswith("*no cell was measured*: nothing measured")
 
 
 def test_only_what_failed(server: State) -> None:

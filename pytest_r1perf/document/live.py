@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_r1perf.childenv import redact
 from pytest_r1perf.document.build import document_of
 from pytest_r1perf.document.model import Document
 
@@ -22,7 +23,7 @@ def session_document(session: PerfSession, exitstatus: int) -> Document:
     return replace(
         made,
         exitstatus=exitstatus,
-        arguments=tuple(str(argument) for argument in session.config.invocation_params.args),
+        arguments=tuple(redact("", str(argument)) for argument in session.config.invocation_params.args),
         suite=tuple(over_the_suite(session.results)),
         unused=tuple(session.unused()),
         updated=tuple(str(path) for path in session.updated),

@@ -13,6 +13,9 @@ from typing import Any
 from pytest_r1perf.results import CellResult
 from pytest_r1perf.verdict import Verdict
 
+_INTERRUPTED = 2
+"""pytest's exit status."""
+
 FORMAT = 1
 """Version of the document; :mod:`pytest_r1perf.document.file` reads older ones and refuses newer ones."""
 
@@ -125,6 +128,25 @@ class Document:
     def failed(self) -> tuple[Cell, ...]:
         """Cells whose test failed."""
         return tuple(cell for cell in self.cells if cell.result.failed)
+
+    @property
+    def trouble(self) -> str:
+        """Why the session is not green whatever its cells say, in a few words; empty where only they tell.
+
+        A test can fail beside its cell: what could not run under ``--perf-gate``, a body's own assertion, the suite's
+        ratio, a baseline or report that could not be written.
+        """
+        if self.exitstatus is None:
+            return "the session did not come to its end"
+        if self.exitstatus == _INTERRUPTED:
+            return "the session was interrupted"
+        if not self.cells:
+            return "no cell was measured"
+        if not any(cell.result.verdict.decided for cell in self.cells):
+            return "nothing was decided"
+        if self.exitstatus and not self.failed:
+            return f"the session failed all the same (exit status {self.exitstatus})"
+        return ""
 
     def with_verdict(self, *verdicts: Verdict) -> tuple[Cell, ...]:
         """Cells that ended so."""

@@ -28,7 +28,7 @@ _MOST_A_CELL = 900
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """``client`` is ``None`` where it is only shown. ``only_failed`` tells nothing where none failed."""
+    """``client`` is ``None`` where it is only shown. ``only_failed`` tells nothing of a session that is well."""
 
     client: Client | None
     only_failed: bool = False
@@ -92,7 +92,10 @@ class Webhook:
         failed = [cell.result for cell in document.failed]
         cells = "1 cell" if len(document.cells) == 1 else f"{len(document.cells)} cells"
         counts = counted(cell.result.verdict for cell in document.cells) or "nothing measured"
-        head = f"*{len(failed)} of {cells} failed*" if failed else f"*none of {cells} failed*"
+        trouble = f"{document.trouble}; " if document.trouble else ""
+        head = f"*{len(failed)} of {cells} failed*" if failed else f"*{trouble}none of {cells} failed*"
+        if not document.cells:
+            head = f"*{document.trouble}*"
         blocks = [f"{head}: {counts}"]
         for result in failed[:_MOST_SHOWN]:
             block = f"```\n{_inert(failure_message(result))}\n```"
@@ -107,10 +110,10 @@ class Webhook:
         return "\n".join(blocks)
 
     def _is_silent(self, document: Document) -> bool:
-        return self.only_failed and not document.failed
+        return self.only_failed and not document.failed and not document.trouble
 
 
-_SILENT = "none failed: nothing is sent (--when failed)"
+_SILENT = "nothing failed: nothing is sent (--when failed)"
 
 
 def _fields(cell: Cell) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def _headline(document: Document) -> str:
     elif not any(result.verdict.decided for result in results):
         told = f"nothing was decided of {cells}: {others}"
     else:
-        told = f"none of {cells} failed: {others}"
+        trouble = f"{document.trouble}; " if document.trouble else ""
+        told = f"{trouble}none of {cells} failed: {others}"
     hardware = dict.fromkeys(one.hardware for one in document.environments if one.hardware)
     releases = dict.fromkeys(one.sglang for one in document.environments)
     about = [", ".join(code(name, 80) for name in list(hardware)[:_MOST_NAMED])] if hardware else []
@@ -121,7 +122,9 @@ def _facts(document: Document, cells: Sequence[Cell]) -> Iterator[Section]:
     """What is folded: all cells by metric, the lab's effects, the environment, notes, files."""
     yield from _tables(cells)
     texts = [
-        effect.get("text") or [str(effect.get("sentence", ""))] for cell in cells for effect in cell.result.effects
+        effect.get("text") or [str(effect.get("sentence", ""))]
+        for cell in document.cells
+        for effect in cell.result.effects
     ]
     effects = tuple(Part(block("\n".join(map(str, text))), _EFFECTS) for text in texts)
     yield _folded("effects", f"Effects ({len(effects)})", effects)

@@ -61,7 +61,7 @@ def once(results: Sequence[CellResult]) -> Iterator[CellResult]:
     """Tests that share one measurement and one verdict share one row; failures never do."""
     seen: set[tuple[object, ...]] = set()
     for result in results:
-        key = (result.platform, result.topology, result.key, result.verdict, result.judgements)
+        key = (result.platform, result.topology, result.key, result.verdict, result.judgements, result.cause)
         if result.failed or key not in seen:
             seen.add(key)
             yield result

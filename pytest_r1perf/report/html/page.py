@@ -73,12 +73,14 @@ def page(document: Document) -> str:
 def headline(document: Document) -> str:
     """The verdict of the session in a few words."""
     if not document.cells:
-        return "no cell has a verdict"
+        return document.trouble
     failed = document.failed
     if failed:
         kinds = Counter(cell.result.verdict.value for cell in failed)
         told = ", ".join(f"{count} {name}" for name, count in kinds.most_common())
         return f"{len(failed)} of {len(document.cells)} cells failed: {told}"
+    if document.trouble:
+        return f"{document.trouble}; none of {len(document.cells)} cells failed"
     undecided = [cell for cell in document.cells if not cell.result.verdict.decided]
     if undecided:
         return f"none of {len(document.cells)} cells failed, {len(undecided)} could not be decided"
