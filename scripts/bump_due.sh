@@ -2,7 +2,8 @@
 # Which bump is due: prints old=VERSION and new=VERSION, the latter empty where none is.  scripts/bump_due.sh
 #
 # BUMP_NEW names a release that is wanted whatever there is; without it the newest is due when it is newer than the pinned
-# one and had no pull request yet (asked of `gh`). BUMP_OLD: instead of the pinned one. Also appended to $GITHUB_OUTPUT.
+# one and had no pull request yet for R1PERF_TOPOLOGY (default: tp8; asked of `gh`). BUMP_OLD: instead of the pinned one.
+# Also appended to $GITHUB_OUTPUT.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,9 +21,12 @@ else
     NEW=$("${BUMP_PYTHON:-python3}" "$HERE/new_release.py" --pin "$SGLANG_PIN")
     if [ -n "$NEW" ]; then
         release 'the newest' "$NEW"
-        had=$(gh pr list --head "sglang-bump/$NEW" --state all --json number --jq length)
+        branch=sglang-bump/$NEW-${R1PERF_TOPOLOGY:-tp8}
+        # --head compares the name alone: a fork's branch may be called the same.
+        had=$(gh pr list --head "$branch" --state all --limit 1000 --json number,isCrossRepository \
+            --jq 'map(select(.isCrossRepository | not)) | length')
         if [ "$had" != 0 ]; then
-            echo "SGLang $NEW had its pull request (sglang-bump/$NEW)" >&2
+            echo "SGLang $NEW had its pull request ($branch)" >&2
             NEW=
         fi
     fi

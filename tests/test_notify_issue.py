@@ -231,6 +231,30 @@ def test_one_that_fails_does_not_keep_the_others(server: State) -> None:
     assert [one["state"] for one in server.issues.values()] == ["open", "closed"]
 
 
+def test_one_that_is_locked_does_not_keep_a_new_one_from_being_opened(server: State) -> None:
+    locked = status(403, b'{"message": "locked"}')
+    tell(server, night(1, cell(n=1)))
+    server.plan("POST", "/issues/1/comments", locked, locked)
+    with pytest.raises(NotifyError, match=r"403 to comment on issue #1 \(locked\)"):
+        tell(server, night(2, cell(Verdict.PASS, n=1), cell(n=2)))
+    assert [one["title"] for one in server.issues.values()] == [
+        "perf: REGRESSED: tp1 default n=1 on h200x1",
+        "perf: REGRESSED: tp1 default n=2 on h200x1",
+    ]
+    server.plan("POST", "/issues$", status(422, b'{"message": "spam"}'))
+    with pytest.raises(NotifyError, match=r"comment on issue #1 \(locked\).*; .*422 to open an issue \(spam\)"):
+        tell(server, night(3, cell(Verdict.PASS, n=1), cell(n=3)))
+
+
+def test_after_three_that_fail_nothing_more_is_tried(server: State) -> None:
+    tell(server, night(1, *(cell(n=n) for n in range(4))))
+    before = len(server.writes())
+    server.plan("POST", "/comments", *[status(403, b'{"message": "locked"}')] * 4)
+    with pytest.raises(NotifyError, match=r"issue #1 .*; .*issue #2 .*; .*issue #3 "):
+        tell(server, night(2, *(cell(Verdict.PASS, n=n) for n in range(4)), cell(n=9)))
+    assert len(server.writes()) == before + 3
+
+
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_any_text_keeps_marker_and_memory(session: str, label: str, cause: str) -> None:
     bad = cell(Verdict.CRASH, label=label, cause=f"{cause} -->", nodeid=cause)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+REPO = Path(__file__).parents[1]
+SCRIPTS = REPO / "scripts"
 
-# Notes its arguments and the text that it was given, and answers what the file `answers` says of its first two words.
+# Notes its arguments and the text that it was given. To a list it answers from the file `pulls` as `gh` does: whatever
+# has a branch of that name (a fork's, too), the newest 30 unless told, and only the fields that were asked for.
 GH = """#!/bin/sh
 cd "$GH_FOLDER" || exit 9
 n=$(ls calls | grep -vc body)
 printf '%s\\n' "$@" >"calls/$n"
+limit=30
 while [ $# -gt 0 ]; do
-    [ "$1" != --body-file ] || cp "$2" "calls/$n.body"
+    case $1 in
+        --body-file) cp "$2" "calls/$n.body" ;;
+        --head) head=$2 ;;
+        --limit) limit=$2 ;;
+        --json) fields=$2 ;;
+        --jq) filter=$2 ;;
+    esac
     shift
 done
-[ "$(sed -n 2p "calls/$n")" != list ] || cat answer
+[ "$(sed -n 2p "calls/$n")" = list ] || exit 0
+jq -r --arg head "$head" "map(select(.headRefName == \\$head))[:$limit] | map({$fields}) | $filter" pulls
 """
 
 
@@ -32,8 +45,9 @@ def env(tmp_path: Path) -> dict[str, str]:
     gh.write_text(GH)
     gh.chmod(0o755)
     (tmp_path / "calls").mkdir()
-    (tmp_path / "answer").write_text("")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT", "GH_", "PIP_", "BUMP_"))}
+    (tmp_path / "pulls").write_text("[]")
+    ours = ("GIT", "GH_", "PIP_", "BUMP_", "R1PERF_", "PROPOSE_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return {
         **kept,
         "PATH": f"{gh.parent}:{os.environ['PATH']}",
@@ -42,6 +56,19 @@ def env(tmp_path: Path) -> dict[str, str]:
         "GIT_CONFIG_SYSTEM": "/dev/null",
         "HOME": str(tmp_path),
     }
+
+
+def need_jq() -> None:
+    """`gh` has one inside; its stand-in needs that of the machine."""
+    if shutil.which("jq") is None:
+        pytest.skip("there is no jq here")
+
+
+def pulls(folder: Path, *numbers: int, branch: str = "sglang-bump/0.5.23-tp8", forks: int = 0) -> None:
+    """The pull requests from ``branch``: the forks' are the newest."""
+    there = [{"number": 900 + n, "headRefName": branch, "isCrossRepository": True} for n in range(forks)]
+    there += [{"number": number, "headRefName": branch, "isCrossRepository": False} for number in numbers]
+    (folder / "pulls").write_text(json.dumps(there))
 
 
 def call(env: dict[str, str], folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -113,6 +140,7 @@ def test_history_is_not_begun_anew_when_the_remote_does_not_answer(env: dict[str
 
 @pytest.fixture
 def checkout(env: dict[str, str], remote: Path, tmp_path: Path) -> Path:
+    need_jq()
     git(env, tmp_path, "clone", "--quiet", str(remote), "checkout")
     folder = tmp_path / "checkout"
     (folder / "scripts").mkdir()
@@ -123,14 +151,16 @@ def checkout(env: dict[str, str], remote: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def propose(env: dict[str, str], checkout: Path, outcome: str) -> None:
+def propose(env: dict[str, str], checkout: Path, outcome: str, **given: str) -> str:
+    """What it says on the standard error; ``given`` are variables."""
     reports = checkout.parent / "reports"
     reports.mkdir(exist_ok=True)
     (reports / "outcome.txt").write_text(outcome)
     (reports / "report.md").write_text("# the table `$(reboot)` é\n" + "x" * 100_000)
     git(env, checkout, "switch", "--quiet", "main")
-    done = call(env, checkout, SCRIPTS / "propose.sh", "0.5.23", reports)
+    done = call({**env, **given}, checkout, SCRIPTS / "propose.sh", "0.5.23", reports)
     assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def calls(folder: Path) -> list[list[str]]:
@@ -139,32 +169,140 @@ def calls(folder: Path) -> list[list[str]]:
 
 
 def test_a_bump_is_proposed_then_updated(env: dict[str, str], remote: Path, checkout: Path, tmp_path: Path) -> None:
+    env = {**env, "GIT_AUTHOR_EMAIL": "me@localhost", "GIT_COMMITTER_EMAIL": "me@localhost"}
     propose(env, checkout, "regressed: 2 cells: 1 PASS, 1 REGRESSED\n")
-    change = git(env, remote, "diff", "main", "sglang-bump/0.5.23")
+    change = git(env, remote, "diff", "main", "sglang-bump/0.5.23-tp8")
     assert [line for line in change.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")] == [
         "-0.5.20",
         "+0.5.23",
     ]
     _, created = calls(tmp_path)
     assert created[:2] == ["pr", "create"]
-    assert "SGLang 0.5.20 -> 0.5.23: regressed" in created
+    assert "SGLang 0.5.20 -> 0.5.23 on tp8: regressed" in created
     assert "--draft" in created
     (body,) = (tmp_path / "calls").glob("*.body")
     assert "# the table `$(reboot)` é" in body.read_text()
     assert len(body.read_text()) < 65_536
 
-    (tmp_path / "answer").write_text("17\n")
+    pulls(tmp_path, 17)
+    git(env, checkout, "switch", "--quiet", "main")
+    git(env, checkout, "commit", "--quiet", "--allow-empty", "-m", "main went on")
     propose(env, checkout, "green: 2 cells: 2 PASS\n")
+    assert git(env, remote, "rev-parse", "sglang-bump/0.5.23-tp8~1") == git(env, checkout, "rev-parse", "main")
     edited, ready = calls(tmp_path)[-2:]
-    assert edited[:5] == ["pr", "edit", "17", "--title", "SGLang 0.5.20 -> 0.5.23: green"]
+    assert edited[:5] == ["pr", "edit", "17", "--title", "SGLang 0.5.20 -> 0.5.23 on tp8: green"]
     assert ready == ["pr", "ready", "17"]
+    assert "Not ready" not in body_of(tmp_path)
+
+
+def body_of(folder: Path) -> str:
+    """The text that was given last."""
+    return max((folder / "calls").glob("*.body"), key=lambda path: int(path.stem)).read_text()
+
+
+GREEN = "green: 2 cells: 2 PASS\n"
+
+
+def test_a_forks_pull_request_is_not_taken_for_ours(env: dict[str, str], checkout: Path, tmp_path: Path) -> None:
+    pulls(tmp_path, forks=1)
+    propose(env, checkout, GREEN)
+    assert [words[:2] for words in calls(tmp_path)] == [["pr", "list"], ["pr", "create"]]
+    pulls(tmp_path, 17, forks=40)
+    propose(env, checkout, GREEN)
+    assert [words[:3] for words in calls(tmp_path)[-2:]] == [["pr", "edit", "17"], ["pr", "ready", "17"]]
+
+
+def test_what_was_gated_with_another_release_than_the_pinned_is_a_draft(
+    env: dict[str, str], checkout: Path, tmp_path: Path
+) -> None:
+    propose(env, checkout, GREEN, BUMP_OLD="0.5.9")
+    created = calls(tmp_path)[-1]
+    assert "SGLang 0.5.9 -> 0.5.23 on tp8: green" in created
+    assert "--draft" in created
+    assert "the step from 0.5.20 to 0.5.23 was not gated" in body_of(tmp_path)
+    pulls(tmp_path, 17)
+    propose(env, checkout, GREEN, BUMP_OLD="0.5.9")
+    assert calls(tmp_path)[-1] == ["pr", "ready", "17", "--undo"]
+    propose(env, checkout, GREEN, BUMP_OLD="0.5.20")
+    assert calls(tmp_path)[-1] == ["pr", "ready", "17"]
+
+
+def test_another_topology_leaves_the_verdict_of_tp8_alone(
+    env: dict[str, str], remote: Path, checkout: Path, tmp_path: Path
+) -> None:
+    propose(env, checkout, "regressed: 2 cells: 1 PASS, 1 REGRESSED\n")
+    pulls(tmp_path, 17)
+    before = git(env, remote, "rev-parse", "sglang-bump/0.5.23-tp8")
+    propose(env, checkout, GREEN, R1PERF_TOPOLOGY="pp2")
+    created = calls(tmp_path)[-1]
+    assert created[:6] == ["pr", "create", "--base", "main", "--head", "sglang-bump/0.5.23-pp2"]
+    assert "SGLang 0.5.20 -> 0.5.23 on pp2: green" in created
+    assert "--draft" in created
+    assert "measured on pp2, and tp8 decides" in body_of(tmp_path)
+    assert git(env, remote, "rev-parse", "sglang-bump/0.5.23-tp8") == before
+
+
+def test_what_a_person_added_is_not_pushed_over(
+    env: dict[str, str], remote: Path, checkout: Path, tmp_path: Path
+) -> None:
+    branch = "sglang-bump/0.5.23-tp8"
+    propose(env, checkout, GREEN)
+    pulls(tmp_path, 17)
+    (checkout / "more").touch()
+    git(env, checkout, "add", "more")
+    git(env, checkout, "commit", "--quiet", "-m", "by a person")
+    git(env, checkout, "push", "--quiet", "origin", f"HEAD:{branch}")
+    theirs = git(env, remote, "rev-parse", branch)
+    assert "it is not pushed to, only the text is new" in propose(env, checkout, GREEN)
+    assert git(env, remote, "rev-parse", branch) == theirs
+    edited, draft = calls(tmp_path)[-2:]
+    assert (edited[:3], draft) == (["pr", "edit", "17"], ["pr", "ready", "17", "--undo"])
+    assert f"The branch has commits of others (up to {theirs[:12]})" in body_of(tmp_path)
+
+
+def test_what_a_person_adds_meanwhile_is_not_pushed_over(
+    env: dict[str, str], remote: Path, checkout: Path, tmp_path: Path
+) -> None:
+    """Between the look and the push: from a hook that git calls when it commits."""
+    git(env, checkout, "branch", "theirs")
+    git(env, checkout, "switch", "--quiet", "theirs")
+    git(env, checkout, "commit", "--quiet", "--allow-empty", "-m", "by a person")
+    theirs = git(env, checkout, "rev-parse", "HEAD")
+    git(env, checkout, "switch", "--quiet", "main")
+    hook = checkout / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexec git push --quiet origin theirs:sglang-bump/0.5.23-tp8\n")
+    hook.chmod(0o755)
+    done = call(env, checkout, SCRIPTS / "propose.sh", "0.5.23", tmp_path / "reports")
+    assert done.returncode == 1
+    assert "could not be pushed; if it moved meanwhile, run the same again" in done.stderr
+    assert git(env, remote, "rev-parse", "sglang-bump/0.5.23-tp8") == theirs
+    assert calls(tmp_path) == []
+
+
+@pytest.mark.parametrize("given", [{"BUMP_OLD": "/opt/mine"}, {"R1PERF_TOPOLOGY": "../tp8"}], ids=str)
+def test_what_was_gated_must_have_a_name(
+    env: dict[str, str], checkout: Path, tmp_path: Path, given: dict[str, str]
+) -> None:
+    done = call({**env, **given}, checkout, SCRIPTS / "propose.sh", "0.5.23", tmp_path)
+    assert (done.returncode, calls(tmp_path)) == (2, [])
+    assert f"propose.sh: {next(iter(given))} is '{next(iter(given.values()))}'" in done.stderr
+
+
+def test_the_workflow_proposes_what_it_gated() -> None:
+    jobs = yaml.safe_load((REPO / ".github/workflows/sglang-bump.yml").read_text(encoding="utf-8"))["jobs"]
+    told = jobs["propose"]["steps"][-1]["env"]
+    for name in ("BUMP_OLD", "BUMP_NEW", "R1PERF_TOPOLOGY"):
+        assert told[name] == jobs["gate"]["env"][name]
+    asked = next(step for step in jobs["release"]["steps"] if step.get("id") == "due")
+    assert asked["env"]["R1PERF_TOPOLOGY"] == jobs["gate"]["env"]["R1PERF_TOPOLOGY"]
 
 
 def test_a_bump_without_a_report_is_a_draft(env: dict[str, str], checkout: Path, tmp_path: Path) -> None:
     done = call(env, checkout, SCRIPTS / "propose.sh", "0.5.23", tmp_path / "nothing")
     assert done.returncode == 0, done.stderr
     assert "--draft" in calls(tmp_path)[-1]
-    assert "SGLang 0.5.20 -> 0.5.23: broken" in calls(tmp_path)[-1]
+    assert "SGLang 0.5.20 -> 0.5.23 on tp8: broken" in calls(tmp_path)[-1]
 
 
 @pytest.fixture
@@ -189,13 +327,15 @@ def due(env: dict[str, str], folder: Path, pinned: str) -> subprocess.CompletedP
 
 @pytest.mark.usefixtures("index")
 def test_the_newest_release_is_due_once(env: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "answer").write_text("0\n")
+    need_jq()
+    pulls(tmp_path, forks=40)  # of no concern
     env["GITHUB_OUTPUT"] = str(tmp_path / "output")
     assert due(env, tmp_path, "0.5.20\n").stdout == "old=0.5.20\nnew=0.5.23\n"
     assert (tmp_path / "output").read_text() == "old=0.5.20\nnew=0.5.23\n"
-    (tmp_path / "answer").write_text("1\n")
+    pulls(tmp_path, 17, forks=40)
     assert due(env, tmp_path, "0.5.20\n").stdout == "old=0.5.20\nnew=\n"
-    (tmp_path / "answer").write_text("0\n")
+    assert due({**env, "R1PERF_TOPOLOGY": "pp2"}, tmp_path, "0.5.20\n").stdout == "old=0.5.20\nnew=0.5.23\n"
+    pulls(tmp_path)
     assert due(env, tmp_path, "0.5.23\n").stdout == "old=0.5.23\nnew=\n"
 
 

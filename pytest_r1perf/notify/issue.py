@@ -64,23 +64,26 @@ class Issues:
             if there is not None:
                 try:
                     yield from self._followed(one, there, document, author)
-                except NotifyError as error:  # one locked issue must not keep the others from being closed
+                except NotifyError as error:  # one locked issue must keep no other from being closed or opened
                     errors.append(error)
                     if len(errors) >= _MOST_ERRORS:
-                        break
+                        raise _joined(errors) from None
             elif one.state is State.BAD:
                 new.append(one)
-        if errors:
-            raise NotifyError("; ".join(dict.fromkeys(map(str, errors))))
-        if new and self._label_made():
-            yield f"label made: {self.label}"
-        for one in new[: self.most_new]:
-            yield self._opened(one, document, author)
+        try:
+            if new and self._label_made():
+                yield f"label made: {self.label}"
+            for one in new[: self.most_new]:
+                yield self._opened(one, document, author)
+        except NotifyError as error:
+            raise _joined([*errors, error]) from None
         if len(new) > self.most_new:
             more = len(new) - self.most_new
             yield f"{more} more cells are bad, and have no issue: {self.most_new} a session are opened (--most)"
         if not new and not any(one.state is State.BAD for one in found):
             yield "no cell is bad"
+        if errors:
+            raise _joined(errors)
 
     def _followed(self, one: Standing, there: Item, document: Document, author: str) -> Iterator[str]:
         """A cell that has an issue."""
@@ -182,6 +185,10 @@ class Issues:
 
 def _event(document: Document, kind: str) -> str:
     return f"<!-- pytest-r1perf: {kind} {safe(document.session)} -->"
+
+
+def _joined(errors: list[NotifyError]) -> NotifyError:
+    return NotifyError("; ".join(dict.fromkeys(map(str, errors))))
 
 
 def _name(label: object) -> str:
