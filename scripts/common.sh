@@ -114,6 +114,8 @@ begin() { # signals, lock, and everything that is printed into the reports, too
     trap 'on_signal 2' INT
     trap 'on_signal 15' TERM
     take_lock
+    # What an earlier run left there must not be told as this one's.
+    (cd "$R1PERF_REPORTS" && rm -f report.json report.html report.md perf.xml outcome.txt trend.txt doctor.txt plan.txt output.txt)
     exec > >(
         trap '' HUP INT TERM # it ends when the last line was written
         exec 9<&- tee -a "$R1PERF_REPORTS/output.txt"
@@ -203,7 +205,7 @@ measure() { # PYTEST ARGUMENTS: the session and its reports; exits with the stat
     rm -f "$since"
     reports "$source" "$status"
     case $status in
-        0) [ -z "$UNWRITTEN" ] || exit 5 ;;
+        0) case $OUTCOME in green:*) [ -z "$UNWRITTEN" ] || exit 5 ;; *) exit 5 ;; esac ;; # status 0 alone measures nothing
         1) case $OUTCOME in broken:*) exit 3 ;; *) exit 1 ;; esac ;;
         *) [ -z "$ENDED_BY" ] || exit $((128 + ENDED_BY)); exit 5 ;;
     esac

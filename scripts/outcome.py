@@ -36,9 +36,11 @@ _STATUS = {
 
 
 def word(document: Document, status: int) -> str:
-    """What kind of night it was; green only where pytest says so."""
+    """What kind of night it was; green only where pytest says so, and its own document, too."""
+    if any("REGRESSED" in told for told in document.suite):
+        return "regressed"
     if status == 0:
-        return "green"
+        return "green" if document.exitstatus == 0 and not document.failed and not document.trouble else "broken"
     if status != 1:
         return "broken"
     failed = {cell.result.verdict for cell in document.failed}

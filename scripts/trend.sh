@@ -13,14 +13,19 @@ BIN=${R1PERF_BIN:-.venv/bin}
 STATUS=0
 while IFS= read -r reports; do
     out=$(dirname "$reports")/out
-    find "$out" -mindepth 2 -maxdepth 2 -name 'samples-*.jsonl' 2>/dev/null | grep -q . || {
+    session=$(find "$out" -mindepth 2 -maxdepth 2 -name 'samples-*.jsonl' -printf '%h\n' 2>/dev/null | sort | tail -n 1)
+    if [ -z "$session" ]; then
         echo "trend.sh: $reports: nothing was measured"
         continue
-    }
-    cp -rn "$1"/. "$out"/ # the nights before, as sessions beside this one
-    rm -rf "$out/.git"
+    fi
+    for night in "$1"/*/; do # the nights before, as sessions beside this one
+        [ -e "$out/$(basename "$night")" ] || cp -r "$night" "$out/"
+    done
     "$BIN/r1perf" trend "$out" >"$reports/trend.txt" || STATUS=1
-    "$BIN/r1perf" report "$out" --html "$reports/report.html" --markdown "$reports/report.md" || STATUS=1
+    # Of a session that was cut short the record has no verdicts: what the night itself wrote says more.
+    if grep -qs '"kind": "end"' "$session"/samples-*.jsonl || [ ! -s "$reports/report.md" ]; then
+        "$BIN/r1perf" report "$session" --html "$reports/report.html" --markdown "$reports/report.md" || STATUS=1
+    fi
     if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then head -c 400000 "$reports/report.md" >>"$GITHUB_STEP_SUMMARY" || true; fi
 done < <(find "$2" -type d -name reports | sort)
 exit $STATUS

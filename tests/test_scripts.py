@@ -10,13 +10,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from pytest_r1perf.document.file import as_json
+from pytest_r1perf.document.model import Document
+from pytest_r1perf.verdict import Verdict
 from tests.project import Project
+from tests.test_trouble import night
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 ONE = '@perf(topology="tp1", n=50, min_tokps={floor})\ndef test_one(): ...\n'
@@ -115,11 +119,14 @@ def test_a_green_night(host: Host) -> None:
     before = root / "history" / "20200101.010000.abcd" / records.name
     before.parent.mkdir(parents=True)
     before.write_bytes(records.read_bytes().replace(records.parent.name.encode(), before.parent.name.encode()))
+    later = root / "history" / "20990101.010000.abcd" / records.name  # another layout's session of the same night
+    later.parent.mkdir()
+    later.write_bytes(records.read_bytes().replace(records.parent.name.encode(), later.parent.name.encode()))
     (artifact / "reports" / "report.md").unlink()
     status, told = host.run("trend.sh", "history", "nights")
     assert status == 0, told
     assert (artifact / "out" / before.parent.name / before.name).exists()
-    assert (artifact / "reports" / "report.md").read_text()
+    assert f"session `{records.parent.name}`" in (artifact / "reports" / "report.md").read_text()
     status, told = host.run("tell.sh", "nights")
     assert (status, "nobody is told" in told) == (0, True)
 
@@ -173,6 +180,43 @@ def test_pytest_that_was_killed_is_reported_from_its_record(host: Host) -> None:
     assert json.loads(host.report("report.json"))["exitstatus"] is None
     assert host.report("report.html")
     host.project.nothing_left_soon()
+
+
+def test_a_status_of_0_that_measured_nothing_is_not_green_nor_told_by_an_old_report(host: Host) -> None:
+    host.project.write(ONE.format(floor=10))
+    host.reports.mkdir()
+    for name in ("report.json", "report.md", "trend.txt"):
+        (host.reports / name).write_text("of an earlier night")
+    status, told = host.run("nightly.sh", "--collect-only")
+    assert status == 5, told
+    assert host.report("outcome.txt").startswith("broken: ")
+    assert not [path for path in host.reports.iterdir() if "of an earlier night" in path.read_text()]
+
+
+@pytest.mark.parametrize(
+    ("document", "status", "said"),
+    [
+        (night(Verdict.PASS, exitstatus=0), 0, "green"),
+        (night(Verdict.REGRESSED, exitstatus=1, failed=True), 0, "broken"),  # an old file beside a new status
+        (night(exitstatus=0), 0, "broken"),
+        (night(Verdict.UNDECIDED, exitstatus=1, failed=True), 1, "undecided"),
+        (
+            replace(night(Verdict.UNDECIDED, exitstatus=1), suite=("new / old 0.9: REGRESSED as a whole",)),
+            1,
+            "regressed",
+        ),
+        (night(Verdict.INFRA, exitstatus=1, failed=True), 1, "broken"),
+    ],
+)
+def test_what_kind_of_night_it_was(document: Document, status: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(as_json(document))
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "outcome.py"), str(tmp_path / "report.json"), str(status)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.partition(":")[0] == said
 
 
 def test_two_never_overlap(host: Host) -> None:
