@@ -64,7 +64,8 @@ test: rig
 
 twins: rig
 	@echo "== the R1 suite's scaled twins on the real SGLang, ten minutes"
-	R1PERF_TWINS=1 R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig/test_suite.py tests/rig/test_deployment.py tests/rig/test_serve.py
+	R1PERF_TWINS=1 R1PERF_REQUIRE_RIG=1 $(BIN)/pytest tests/rig/test_suite.py tests/rig/test_deployment.py tests/rig/test_serve.py \
+		tests/rig/test_main_job.py::test_an_antipattern_of_the_cpu_loses
 
 check: lint types workflows
 
