@@ -15,6 +15,10 @@ OLD_ENVIRONMENT = "old environment"
 """What a cell is compared with in a session of two environments."""
 
 
+CHANGES = ("versions", "host", "command", "env", "resolved")
+"""Kinds of notes on what differs from what a cell is compared with, in the order of what most likely explains it."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredOn:
     """The hardware that a cell was measured on, here or on another host: what a baseline is filed under."""
@@ -76,9 +80,7 @@ class CellResult:
     @property
     def changed(self) -> tuple[str, ...]:
         """What differs from what it is compared with: versions, host settings, command line, environment, ..."""
-        return tuple(
-            note for note in self.notes if note.partition(": ")[0] in ("versions", "host", "command", "env", "resolved")
-        )
+        return tuple(note for note in self.notes if note.partition(": ")[0] in CHANGES)
 
     @property
     def side_by_side(self) -> bool:

@@ -26,7 +26,6 @@ from pytest_r1perf.runner import CannotRun
 from pytest_r1perf.verdict import Verdict
 
 LAB_FIXTURE = "perf_lab"
-_BROKEN = frozenset({Verdict.INVALID, Verdict.OOM, Verdict.HANG, Verdict.INFRA, Verdict.CONFIG, Verdict.CRASH})
 _ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit, pytest.exit.Exception)
 
 
@@ -64,7 +63,7 @@ class TestRun:
         except R1PerfError as error:
             raise PerfFailure(f"CONFIG: {error}") from None
         self._take(self.assessment)
-        if self.assessment.result.verdict in _BROKEN:
+        if self.assessment.result.verdict.broken:
             self._raise_verdict()
 
     def after_body(self, error: BaseException | None) -> None:
@@ -93,7 +92,7 @@ class TestRun:
         except CannotRun as reason:
             self._skip_or_fail(str(reason))
         self._take(assessment)
-        if assessment.result.verdict in _BROKEN:
+        if assessment.result.verdict.broken:
             self.results[-1] = replace(assessment.result, failed=True)
             raise PerfFailure(failure_message(assessment.result))
         if not assessment.measurement.samples:

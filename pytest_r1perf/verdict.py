@@ -76,21 +76,15 @@ class Verdict(str, Enum):
         """Whether the test fails whatever the mode."""
         return self in _FAILING
 
+    @property
+    def broken(self) -> bool:
+        """Whether there is no measurement: the run broke, or gave what is none."""
+        return self in _BROKEN
+
 
 _OPEN = frozenset({Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.NO_BASELINE})
-_FAILING = frozenset(
-    {
-        Verdict.REGRESSED,
-        Verdict.INVALID,
-        Verdict.OUTPUTS_CHANGED,
-        Verdict.OOM,
-        Verdict.HANG,
-        Verdict.INFRA,
-        Verdict.CONFIG,
-        Verdict.CRASH,
-        Verdict.XPASS,
-    }
-)
+_BROKEN = frozenset({Verdict.INVALID, Verdict.OOM, Verdict.HANG, Verdict.INFRA, Verdict.CONFIG, Verdict.CRASH})
+_FAILING = _BROKEN | {Verdict.REGRESSED, Verdict.OUTPUTS_CHANGED, Verdict.XPASS}
 _WORST_FIRST = (
     Verdict.REGRESSED,
     Verdict.XPASS,

@@ -16,15 +16,6 @@ from pytest_r1perf.errors import R1PerfError
 from pytest_r1perf.verdict import Verdict
 
 _WORSE = (Verdict.REGRESSED, Verdict.OUTPUTS_CHANGED)
-_OPEN = (Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.NO_BASELINE)
-_BROKEN = (
-    Verdict.INVALID,
-    Verdict.OOM,
-    Verdict.HANG,
-    Verdict.INFRA,
-    Verdict.CONFIG,
-    Verdict.CRASH,
-)
 _STATUS = {
     124: "ran past its limit and was ended",
     137: "was killed",
@@ -46,10 +37,10 @@ def word(document: Document, status: int) -> str:
     failed = {cell.result.verdict for cell in document.failed}
     if failed & set(_WORSE):
         return "regressed"
-    if failed & set(_BROKEN):
+    if any(verdict.broken for verdict in failed):
         return "broken"
-    undecided = {cell.result.verdict for cell in document.cells} & set(_OPEN)
-    return "undecided" if undecided and not failed - set(_OPEN) else "failed"
+    undecided = any(not cell.result.verdict.decided for cell in document.cells)
+    return "undecided" if undecided and not any(verdict.decided for verdict in failed) else "failed"
 
 
 def line(document: Document, status: int) -> str:

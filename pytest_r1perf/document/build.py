@@ -7,9 +7,10 @@ import datetime
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pytest_r1perf import records
 from pytest_r1perf.document.model import Broken, Cell, Document, Environment, Readings, Sample
@@ -21,6 +22,9 @@ MOST_READINGS = 120
 """Moments of a round that are kept: what a strip a few hundred pixels wide can show."""
 
 _TELEMETRY = "telemetry.jsonl"
+
+_Key: TypeAlias = tuple[str, str, str]
+"""Topology, key and platform of a cell."""
 
 
 def document_of(
@@ -45,14 +49,18 @@ def document_of(
     if results is None:
         results = [restored(line["result"]) for line in lines if line.get("kind") == "verdict"]
     environments: dict[str, tuple[int, Environment]] = {}
-    samples = [line for line in lines if line.get("kind") == "sample"]
-    broken = [line for line in lines if line.get("kind") in ("problem", "discarded")]
+    samples, broken = _by_cell(lines, "sample"), _by_cell(lines, "problem", "discarded")
     trends = _trends(history, baselines) if history is not None else {}
+
+    @cache  # several tests may share a cell, and its telemetry is read from files
+    def rounds(cell: _Key) -> tuple[Sample, ...]:
+        return tuple(_sample(line, folder, environments) for line in samples.get(cell, ()))
+
     cells = tuple(
         Cell(
             replace(result, entry=None),
-            tuple(_sample(line, folder, environments) for line in samples if _is_of(line, result)),
-            _once(_broken(line) for line in broken if _is_of(line, result)),
+            rounds(_key(result)),
+            _once(_broken(line) for line in broken.get(_key(result), ())),
             trends.get((result.topology, result.key, result.hardware)),
         )
         for result in results
@@ -76,13 +84,18 @@ def tool_version() -> str:
         return "?"
 
 
-def _is_of(line: Mapping[str, Any], result: CellResult) -> bool:
+def _key(result: CellResult) -> _Key:
+    return result.topology, result.key, result.platform
+
+
+def _by_cell(lines: Iterable[Mapping[str, Any]], *kinds: str) -> dict[_Key, list[Mapping[str, Any]]]:
     """A shared measurement's rounds stand under the first test that asked for it, so a cell is told by its key."""
-    return (line.get("topology"), line.get("cell"), line.get("platform")) == (
-        result.topology,
-        result.key,
-        result.platform,
-    )
+    found: dict[_Key, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        if line.get("kind") in kinds:
+            key = str(line.get("topology")), str(line.get("cell")), str(line.get("platform"))
+            found.setdefault(key, []).append(line)
+    return found
 
 
 def _sample(line: Mapping[str, Any], folder: SessionFolder, environments: dict[str, tuple[int, Environment]]) -> Sample:

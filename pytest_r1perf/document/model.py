@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_r1perf.results import CellResult
-from pytest_r1perf.verdict import Verdict
 
 _INTERRUPTED = 2
 """pytest's exit status."""
@@ -147,7 +146,3 @@ class Document:
         if self.exitstatus and not self.failed:
             return f"the session failed all the same (exit status {self.exitstatus})"
         return ""
-
-    def with_verdict(self, *verdicts: Verdict) -> tuple[Cell, ...]:
-        """Cells that ended so."""
-        return tuple(cell for cell in self.cells if cell.result.verdict in verdicts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from pytest_r1perf import wholefile
 from pytest_r1perf.document.model import Document
 from pytest_r1perf.errors import R1PerfError
-from pytest_r1perf.exports import writer
+from pytest_r1perf.exports import refuse_missing, writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,7 @@ def wanted(option: str, text: str, base: Path) -> Wanted:
 def refuse_unwritable(reports: Sequence[Wanted]) -> None:
     """Before anything is measured: :class:`R1PerfError` for a file that could not be written at the end."""
     for one in reports:
-        missing = getattr(importlib.import_module(writer(one.format).__module__), "refuse_missing", None)
-        if missing is not None:
-            missing()  # an extra that is not installed
+        refuse_missing(one.format)
         try:
             wholefile.refuse_unwritable(one.path)
         except OSError as error:

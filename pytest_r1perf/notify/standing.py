@@ -11,18 +11,7 @@ from enum import Enum
 from pytest_r1perf.document.model import Cell, Document
 from pytest_r1perf.verdict import Judgement, Verdict
 
-BAD = frozenset(
-    {
-        Verdict.REGRESSED,
-        Verdict.INVALID,
-        Verdict.OUTPUTS_CHANGED,
-        Verdict.OOM,
-        Verdict.HANG,
-        Verdict.INFRA,
-        Verdict.CONFIG,
-        Verdict.CRASH,
-    }
-)
+BAD = frozenset(verdict for verdict in Verdict if verdict.fails) - {Verdict.XPASS}
 """Opens an issue. An XPASS is news on a rule and no regression; it fails its test and is in all reports."""
 GOOD = frozenset({Verdict.PASS, Verdict.IMPROVED})
 """Closes one: decided, against a baseline or a floor. A baseline that was stored is a new yardstick, and no verdict."""
@@ -90,11 +79,7 @@ def fingerprint(cell: Cell) -> str:
     """The same for nights that say the same: verdict, failing metrics, cause, and what changed since the baseline."""
     result = cell.result
     failing = sorted(item.metric for item in result.judgements if item.verdict.fails)
-    changed = sorted(
-        note if note.startswith("versions: ") else _CHANGING.sub("#", note)
-        for note in result.notes
-        if note.partition(": ")[0] in ("versions", "host", "env", "command", "resolved")
-    )
+    changed = sorted(note if note.startswith("versions: ") else _CHANGING.sub("#", note) for note in result.changed)
     # A regression's cause is its figures, which the interval compares.
     cause = "" if result.verdict is Verdict.REGRESSED else _CHANGING.sub("#", result.cause)
     text = "\0".join((result.verdict.value, *failing, cause, *changed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_r1perf.report.message import changed, describe
+from pytest_r1perf.report.message import changed, describe, failing_metrics
 from pytest_r1perf.report.numbers import interval
 from pytest_r1perf.report.plain import plain
 
@@ -31,7 +31,7 @@ def failed_lines(results: Sequence[CellResult], most: int | None) -> list[str]:
 
 
 def _in_full(result: CellResult) -> list[str]:
-    failing = [item for item in result.judgements if item.verdict.fails or not item.verdict.decided]
+    failing = failing_metrics(result)
     lines = [f"{plain(result.label)}: {describe(item, result.against)}" for item in failing]
     if not failing:
         lines.append(f"{plain(result.label)}: {result.verdict.value}: {plain(result.cause)}")

@@ -20,7 +20,6 @@ LIMIT = 65_000
 LEAST = 2_000
 """The headline and the line on what was left out always fit in this."""
 
-_BROKEN = (Verdict.INVALID, Verdict.OOM, Verdict.HANG, Verdict.CRASH, Verdict.CONFIG, Verdict.INFRA)
 _NOT_COMPARED = (Verdict.INCOMPARABLE, Verdict.NO_BASELINE)
 _EMPTY = "-"
 _MOST_ENVIRONMENTS = 4
@@ -78,15 +77,15 @@ def _news(document: Document, cells: Sequence[Cell]) -> Iterator[Section]:
     """What a reader looks for, in this order: it fell, it broke, it is open, it rose."""
     yield Section("errors", tuple(Part(f"**ERROR** {code(error, 600)}", _NEWS) for error in document.errors))
     yield Section("the suite's ratio", tuple(Part(f"**{words(told)}**", _NEWS) for told in document.suite))
-    known = (Verdict.REGRESSED, *_BROKEN, Verdict.UNDECIDED, *_NOT_COMPARED)
+    known = (Verdict.REGRESSED, Verdict.UNDECIDED, *_NOT_COMPARED)
 
     def other(cell: Cell) -> bool:
         verdict = cell.result.verdict
-        return verdict not in known and (cell.result.failed or verdict.fails)
+        return verdict not in known and not verdict.broken and (cell.result.failed or verdict.fails)
 
     yield _full("Regressed", "regressions", (cell for cell in cells if cell.result.verdict is Verdict.REGRESSED))
     yield _full("Failed", "failures", filter(other, cells))
-    yield _full("Not measured", "broken cells", (cell for cell in cells if cell.result.verdict in _BROKEN))
+    yield _full("Not measured", "broken cells", (cell for cell in cells if cell.result.verdict.broken))
     yield _differences(document.environments)
     yield _lines("Undecided", "undecided cells", _OPEN, cells, lambda c: c.result.verdict is Verdict.UNDECIDED)
     improved = [c for c in cells if c.result.verdict is Verdict.IMPROVED and not other(c)]

@@ -12,14 +12,12 @@ from pytest_r1perf.document.model import Cell
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.report.effects import gain
 from pytest_r1perf.report.gfm import block, code, words
-from pytest_r1perf.report.message import bound
+from pytest_r1perf.report.message import bound, changes
 from pytest_r1perf.report.numbers import drop, interval, number, percent
 from pytest_r1perf.report.spark import trend_spark
-from pytest_r1perf.results import CellResult
+from pytest_r1perf.results import CHANGES, CellResult
 from pytest_r1perf.verdict import Judgement, Verdict
 
-CHANGES = ("versions", "host", "command", "env", "resolved")
-"""Notes on what differs from what a cell is compared with, in the order of what most likely explains it."""
 MOST_CHANGES = 12
 _MOST_NOTES = 6
 _MOST_CAUSES = 4
@@ -149,7 +147,7 @@ def _open(item: Judgement, against: str) -> str:
 
 
 def _changed(result: CellResult) -> str:
-    found = [note for kind in CHANGES for note in result.notes if note.partition(": ")[0] == kind]
+    found = changes(result)
     since = f"changed since the {words(result.against)}:"
     if not found:
         compared = any(item.baseline is not None for item in result.judgements)

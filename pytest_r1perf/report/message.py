@@ -5,20 +5,17 @@ from __future__ import annotations
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.report.numbers import drop, interval, number, percent
 from pytest_r1perf.report.plain import plain
-from pytest_r1perf.results import CellResult
+from pytest_r1perf.results import CHANGES, CellResult
 from pytest_r1perf.verdict import Judgement, Verdict
 
 MOST_CHANGES = 6
 """Changes that a message names; the notes under the table have all."""
 
-_CHANGES = ("versions", "host", "command", "env", "resolved")
-"""Kinds of changes, in the order in which they are told: what most likely explains a regression first."""
-
 
 def failure_message(result: CellResult) -> str:
     """A few lines for the failure section and JUnit: what, how much, how sure, what changed, how to repeat."""
     lines = [f"{result.verdict.value}: {result.label} on {result.platform}"]
-    failing = [item for item in result.judgements if item.verdict.fails or not item.verdict.decided]
+    failing = failing_metrics(result)
     if failing:
         lines += [f"  {describe(item, result.against)}" for item in failing]
     if result.cause and all(result.cause != item.reason for item in failing):
@@ -34,17 +31,27 @@ def failure_message(result: CellResult) -> str:
     return "\n".join(plain(line) for line in lines)
 
 
+def failing_metrics(result: CellResult) -> list[Judgement]:
+    """Metrics that keep the cell from passing."""
+    return [item for item in result.judgements if item.verdict.fails or not item.verdict.decided]
+
+
 def changed(result: CellResult) -> str:
     """Of a regression: what is different from what it was compared with, or that nothing is; else empty."""
     if result.verdict is not Verdict.REGRESSED:
         return ""
-    found = [note for kind in _CHANGES for note in result.notes if note.partition(": ")[0] == kind]
+    found = changes(result)
     if found:
         more = f"; and {len(found) - MOST_CHANGES} more" if len(found) > MOST_CHANGES else ""
         return f"changed since the {result.against}: {'; '.join(map(plain, found[:MOST_CHANGES]))}{more}"
     if any(item.baseline is not None for item in result.judgements):
         return f"changed since the {result.against}: nothing in versions, environment or command line"
     return ""
+
+
+def changes(result: CellResult) -> list[str]:
+    """What differs from what it was compared with, most likely explanations first."""
+    return sorted(result.changed, key=lambda note: CHANGES.index(note.partition(": ")[0]))
 
 
 def skip_message(result: CellResult) -> str:

@@ -12,9 +12,7 @@ from pytest_r1perf.document.model import Cell, Document, Environment
 from pytest_r1perf.metrics import METRICS
 from pytest_r1perf.report.plain import plain
 from pytest_r1perf.statistics import geometric_mean
-from pytest_r1perf.verdict import Verdict
 
-_NO_MEASUREMENT = (Verdict.INVALID, Verdict.OOM, Verdict.HANG, Verdict.CRASH, Verdict.CONFIG, Verdict.INFRA)
 _SPACE = re.compile(r"\s+")
 
 
@@ -50,7 +48,7 @@ def measured(document: Document) -> Iterator[Measured]:
     seen: set[str] = set()
     for cell in document.cells:
         series = series_of(cell)
-        found = None if series in seen or cell.result.verdict in _NO_MEASUREMENT else _measured(document, cell, series)
+        found = None if series in seen or cell.result.verdict.broken else _measured(document, cell, series)
         if found is not None:  # the next of several tests that share a measurement may be whole
             seen.add(series)
             yield found
