@@ -152,7 +152,8 @@ class Assessor:
         elif storing and not _below_floor(judgements):
             result = replace(result, verdict=Verdict.STORED, cause=_stored_cause(judgements[0], self._path(cell)))
         elif barriers and result.verdict is not Verdict.REGRESSED:
-            result = replace(result, verdict=Verdict.INCOMPARABLE, cause="; ".join(barriers))
+            advice = ": store a baseline of this hardware with --perf-update-new" if stored is None else ""
+            result = replace(result, verdict=Verdict.INCOMPARABLE, cause="; ".join(barriers) + advice)
         return measurement, result
 
     def terms(
@@ -211,8 +212,7 @@ class Assessor:
         hardware = self.runner.hardware(cell)
         files = baselines.other_hardware(self.runner.options.baselines, hardware.key, cell.topology.name, cell.key)
         return [
-            f"hardware: {file.hardware_name}, {file.hardware_count} -> {hardware.name}, {hardware.count}: store a "
-            f"baseline of this hardware with --perf-update-new"
+            f"hardware: {file.hardware_name}, {file.hardware_count} -> {hardware.name}, {hardware.count}"
             for file in files
         ]
 

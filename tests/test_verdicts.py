@@ -189,6 +189,10 @@ def test_incomparable_by_hardware(measured: Project) -> None:
     assert verdicts(result) == ["INCOMPARABLE"]
     (line,) = lines_with(result, "SKIPPED [1]")
     assert "INCOMPARABLE: tp1 default n=50: hardware: Another CPU, 8 -> " in line
+    assert line.endswith(": store a baseline of this hardware with --perf-update-new")
+    stored = measured.perf("--perf-update-new")
+    assert verdicts(stored) == ["BASELINE STORED"]
+    assert "--perf-update-new" not in stored.stdout.str()
 
 
 def test_baseline_moved_to_another_hardwares_folder_is_refused(measured: Project) -> None:
